@@ -20,6 +20,7 @@ static bool fuses_epilogue(const Call *c)
 {
     const int act = c->act ? c->act->op : OP_relu;
     if (act != OP_relu && act != OP_leaky_relu) return false;
+
     switch (call_op(c)) {
     case OP_batch_norm:
     case OP_instance_norm:

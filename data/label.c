@@ -96,6 +96,7 @@ char *undeclared_text(const UndeclaredValues *s, char text[UNDECLARED_TEXT])
                  UNDECLARED_MAX);
     else
         snprintf(text, UNDECLARED_TEXT, "value%s ", s->count == 1 ? "" : "s");
+
     // of too many values, five are enough to recognise an image
     int shown = s->more ? 5 : s->count;
     for (int i = 0; i < shown; i++) append(text, i ? ", " : "", s->value[i]);
@@ -120,6 +121,7 @@ bool undeclared_fix(const UndeclaredValues *s, const int32_t *known, int count,
         append(text, i || count ? ", " : "", s->value[i]);
     size_t used = strlen(text);
     snprintf(text + used, UNDECLARED_TEXT - used, "}");
+
     // a truncated list would be wrong
     bool whole = used + 1 < UNDECLARED_TEXT;
     if (!whole) *text = 0;

@@ -28,6 +28,7 @@ static void *take_items(void *context)
     ParallelFor *c = context;
     pthread_mutex_lock(&c->lock);
     const int me = c->threads++;
+
     while (c->next < c->failed) {
         const int item = c->next++;
         pthread_mutex_unlock(&c->lock);
@@ -39,6 +40,7 @@ static void *take_items(void *context)
         c->kind = err_kind();
         snprintf(c->text, sizeof c->text, "%s", err_text());
     }
+
     pthread_mutex_unlock(&c->lock);
     return NULL;
 }
@@ -51,7 +53,9 @@ bool parallel_for(int count, int threads, const atomic_bool *stop,
         .work = work, .context = context, .stop = stop, .failed = count};
     const int want = threads < MAX_PARALLEL ? threads : MAX_PARALLEL;
     int started = 0;
+
     pthread_mutex_init(&c.lock, NULL);
+
     // with fewer threads than wanted the loop only takes longer
     while (started < want - 1 &&
            !thread_start(&thread[started], take_items, &c))

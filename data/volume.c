@@ -20,8 +20,10 @@ bool volume_new(Volume *v, Dims dim, Dtype type)
 {
     CHECK(type == F32 || type == I16 || type == U8);
     *v = (Volume){.voxels = {dim, type, RANK_MAX, NULL}};
+
     // identity until the caller sets another affine
     for (int i = 0; i < 4; i++) v->affine[i][i] = 1;
+
     if (dim.n != 1 || !dims_valid(dim, type)) {
         int w = dim.w, h = dim.h, d = dim.d, c = dim.c;
         memset(v, 0, sizeof *v);
@@ -29,6 +31,7 @@ bool volume_new(Volume *v, Dims dim, Dtype type)
                          "empty or larger than this machine can address",
                          w, h, d, c);
     }
+
     v->voxels.data = mem_alloc(tensor_bytes(&v->voxels));
     if (!v->voxels.data) memset(v, 0, sizeof *v);
     return v->voxels.data != NULL;
@@ -94,10 +97,12 @@ bool affine_invert(double a[4][4], double out[4][4])
             int k = (r + 1) % 3, l = (r + 2) % 3;
             inv[r][c] = a[i][k] * a[j][l] - a[i][l] * a[j][k];
         }
+
     for (int c = 0; c < 3; c++) {
         det += a[0][c] * inv[c][0];
         edges *= length(a[0][c], a[1][c], a[2][c]);
     }
+
     // det / edges is the volume of the cell with unit edges
     if (!isfinite(det) || !(fabs(det) > SINGULAR * edges))
         return fail_data("the voxel axes are not three independent "
@@ -121,8 +126,10 @@ static void assign(double cosine[3][3], int axis[3])
 {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                      {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+
     // sum of |cosine|: 3 for axes that match exactly
     double best = -1;
+
     for (int o = 0; o < 6; o++) {
         double sum = 0;
         for (int p = 0; p < 3; p++) sum += fabs(cosine[p][orders[o][p]]);
@@ -170,6 +177,7 @@ char *volume_text(const Volume *v, char text[VOLUME_TEXT])
     char code[4];
     double s[3];
     Dims n = v->voxels.dim;
+
     volume_spacing_mm(v, s);
     for (int p = 0; p < 3; p++)
         if (volume_axis(v, p) == 2) plane = planes[p];
@@ -188,10 +196,12 @@ char *volume_differences(const Volume *a, const Volume *b,
     double sa[3], sb[3], edge = INFINITY, mm[3] = {0};
     int32_t n[3], m[3];
     int largest = 0;
+
     volume_spacing_mm(a, sa);
     volume_spacing_mm(b, sb);
     volume_extents(a, n);
     volume_extents(b, m);
+
     // displacement of an end of the grid by each of the three
     for (int i = 0; i < 3; i++) {
         double turned = 0;
@@ -203,10 +213,12 @@ char *volume_differences(const Volume *a, const Volume *b,
         mm[1] = fmax(mm[1], turned * sa[i] * n[i]);
         mm[2] = hypot(mm[2], a->affine[i][3] - b->affine[i][3]);
     }
+
     for (int i = 1; i < 3; i++)
         if (!(mm[i] <= mm[largest])) largest = i;
     bool extents = n[0] != m[0] || n[1] != m[1] || n[2] != m[2];
     snprintf(text, VOLUME_DIFFERENCES, "%s", extents ? "extents" : "");
+
     for (int i = 0; i < 3; i++) {
         size_t used = strlen(text);
         // if every displacement is small but their sum is not, the largest; NaN
@@ -226,8 +238,10 @@ bool volume_same_grid(const Volume *a, const Volume *b)
     Dims n = a->voxels.dim, m = b->voxels.dim;
     bool same = n.d == m.d && n.h == m.h && n.w == m.w;
     double edge = INFINITY, worst = 0, s[3];
+
     volume_spacing_mm(a, s);
     for (int i = 0; i < 3; i++) edge = fmin(edge, s[i]);
+
     for (int corner = 0; same && corner < 8; corner++) {
         double p[3], q[3], w = corner & 1 ? n.w - 0.5 : -0.5,
                            h = corner & 2 ? n.h - 0.5 : -0.5,
@@ -239,6 +253,7 @@ bool volume_same_grid(const Volume *a, const Volume *b)
         // written so that NaN counts as different
         if (!(apart <= worst)) worst = apart;
     }
+
     if (same && worst <= SAME_GRID * edge) return true;
     char left[VOLUME_TEXT], right[VOLUME_TEXT], far[64] = "";
     char what[VOLUME_DIFFERENCES];
@@ -278,6 +293,7 @@ bool grid_share(const Grid *a, const Grid *b, double *share)
     affine_multiply(inverse, from, to);
     int inside = 0;
     const double extent[3] = {large->w, large->h, large->d};
+
     for (int n = 0; n < SAMPLES * SAMPLES * SAMPLES; n++) {
         // index of the centre of a cell of a raster of SAMPLES per side
         double p[3] = {
@@ -293,6 +309,7 @@ bool grid_share(const Grid *a, const Grid *b, double *share)
         }
         inside += in;
     }
+
     *share = (double)inside / (SAMPLES * SAMPLES * SAMPLES);
     return true;
 }
@@ -331,6 +348,7 @@ Grid volume_grid_at(const Volume *v, const double spacing_mm[3])
     double edge[3], scale[3], first[3];
     volume_extents(v, n);
     volume_spacing_mm(v, edge);
+
     for (int a = 0; a < 3; a++) {
         CHECK(spacing_mm[a] >= 0);
         scale[a] = spacing_mm[a] > 0 ? spacing_mm[a] / edge[a] : 1;
@@ -356,6 +374,7 @@ Grid volume_grid_resize(const Volume *v, int d, int h, int w)
     const int want[3] = {w, h, d};
     double scale[3], first[3];
     int32_t n[3];
+
     volume_extents(v, n);
     for (int a = 0; a < 3; a++) {
         CHECK(want[a] >= 0);
@@ -382,6 +401,7 @@ Grid volume_grid_plane(const Volume *v, Plane plane)
     double first[3] = {0, 0, 0}, sign[3];
     int32_t n[3], m[3];
     int from[3];
+
     volume_extents(v, n);
     for (int a = 0; a < 3; a++) {
         int p = views[plane][a].patient;
@@ -401,6 +421,7 @@ Grid volume_grid_along(const Volume *v, const Volume *like)
     double cosine[3][3] = {{0}}, first[3] = {0, 0, 0}, sign[3], mine[3], its[3];
     int32_t n[3], m[3];
     int from[3];
+
     volume_extents(v, n);
     volume_spacing_mm(v, mine);
     volume_spacing_mm(like, its);
@@ -409,6 +430,7 @@ Grid volume_grid_along(const Volume *v, const Volume *like)
             for (int r = 0; r < 3 && mine[a] > 0 && its[p] > 0; r++)
                 cosine[p][a] +=
                     like->affine[r][p] / its[p] * v->affine[r][a] / mine[a];
+
     assign(cosine, from);
     for (int p = 0; p < 3; p++) {
         m[p] = n[from[p]];

@@ -42,6 +42,7 @@ static void *look(void *context)
     Watch *w = context;
     char text[512];
     pthread_mutex_lock(&w->lock);
+
     while (!w->stop) {
         clock_wait(&w->stopped, &w->lock, w->patience_s);
         if (w->stop || !find_slow(w, text, sizeof text)) continue;
@@ -49,6 +50,7 @@ static void *look(void *context)
         w->tell(w->context, text);
         pthread_mutex_lock(&w->lock);
     }
+
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }

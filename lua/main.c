@@ -24,6 +24,7 @@ static int search_embedded(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
     const char *module = strcmp(name, "seg") ? name : "seg.recipe.seg";
+
     for (const struct EmbeddedLua *e = embedded_lua; e->name; e++) {
         if (strcmp(e->name, module)) continue;
         // '=' marks an embedded chunk: positions in messages skip it
@@ -33,6 +34,7 @@ static int search_embedded(lua_State *L)
         lua_pushstring(L, name);
         return 2;
     }
+
     lua_pushfstring(L, "no module \"%s\" inside segengine", name);
     return 1;
 }
@@ -96,6 +98,7 @@ static int message_handler(lua_State *L)
         lua_pop(L, 1);
         luaL_tolstring(L, 1, NULL);
     }
+
     const char *text = lua_tostring(L, -1);
     bool bare = *text == '[' || !strncmp(text, "attempt to ", 11) ||
                 !strncmp(text, "bad argument ", 13);
@@ -213,15 +216,18 @@ static int run_program(void *context)
     lua_pushinteger(L, line->argc);
     lua_pushlightuserdata(L, line->argv);
     int code;
+
     if (lua_pcall(L, 2, 1, 1) != LUA_OK) {
         code = report(L);
         if (signal_caught()) code = 128 + signal_caught();
     } else {
         code = (int)lua_tointeger(L, -1);
     }
+
     ranks_end();
     signal_quit();
     lua_close(L);
+
     // results that did not reach a full disk are a failure too
     int flushed = fflush(stdout) ? errno : 0;
     if ((flushed || ferror(stdout)) && !stdout_is_pipe()) {

@@ -159,6 +159,7 @@ int main(int argc, char **argv)
     int passed = 0, failed = 0, skipped = 0;
     const char *skips[MAX_SKIPS][2];
     bool list = argc > 1 && !strcmp(argv[1], "--list");
+
     signal(SIGTERM, tell_running);
     for (Test *t = tests; t; t = t->next) {
         if (list) {
@@ -186,6 +187,7 @@ int main(int argc, char **argv)
         }
         fflush(stdout);
     }
+
     if (*folder) nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     if (list) return 0;
     for (int i = 0; i < skipped && i < MAX_SKIPS; i++)

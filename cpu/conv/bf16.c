@@ -134,17 +134,20 @@ static ConvertedJob converted_job(const FpropDgrad *c)
     int64_t taps = (int64_t)c->window.k[0] * c->window.k[1] * c->window.k[2];
     int64_t ci = c->in.c / c->window.groups,
             pixels = c->in.n * positions(c->in);
+
     l.c.half = false;
     if (!c->no_winograd && bf16_by_winograd(&c->window, c->in, c->out, false)) {
         l.c.half_x = true;
         l.w = widening(c->w, ci * taps * c->out.c);
         return l;
     }
+
     if (!simd()->pairs) {
         l.x = widening(c->x, pixels * c->in.c);
         l.w = widening(c->w, ci * taps * c->out.c);
         return l;
     }
+
     l.c.paired = ci;
     l.c.in.c = (int32_t)(c->window.groups * ceil_div(ci, 2));
     if (ci % 2)
@@ -197,6 +200,7 @@ static void pair_row(const uint16_t *row, Dims dim, const Axis *a,
     // for pixels from `left` to `end` both pixels of the pair are inside
     int64_t left = least(most(-from, 0), span);
     int64_t end = most(least(dim.w - a->step - from, span), left);
+
     for (int64_t i = 0; i < span; i++) {
         if (i == left) i = end;
         for (int64_t k = 0; k < many && i < span; k++) {
@@ -206,6 +210,7 @@ static void pair_row(const uint16_t *row, Dims dim, const Axis *a,
             memcpy(to + i * many + k, pair, sizeof pair);
         }
     }
+
     const uint16_t *x = row + (from + left) * c + r->from;
     // contiguous pixels are one long one
     int64_t pixels = c == many ? 1 : end - left;
@@ -222,6 +227,7 @@ Strip strip_pairs(const float *x, Dims dim, const Axis a[3], const Region *r,
     const uint16_t *sample = (const uint16_t *)x + r->n * dim.d * dim.h * width;
     int64_t rows = axis_span(&a[1], r->rows);
     int64_t pitch = axis_span(&a[2], r->cols) * r->many;
+
     for (int64_t td = 0; td < a[0].taps; td++)
         for (int64_t i = 0; i < rows; i++) {
             int64_t d = a[0].first + r->d * a[0].step + td * a[0].gap;

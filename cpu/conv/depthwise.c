@@ -109,6 +109,7 @@ static void run_row(const Job *j, int64_t row, Run *run)
     int64_t n = row / out.h / out.d;
     DepthwiseRow call = {
         .run = run, .bias = c->bias, .channels = ch, .add = c->add};
+
     for (int64_t td = 0; td < ad.taps; td++)
         for (int64_t th = 0; th < ah.taps; th++) {
             if (!axis_has(&ad, d, td) || !axis_has(&ah, h, th)) continue;
@@ -119,8 +120,10 @@ static void run_row(const Job *j, int64_t row, Run *run)
                 (Run){c->x + ((n * in.d + id) * in.h + ih) * in.w * ch,
                       (kd * c->window.k[1] + kh) * c->window.k[2] * ch};
         }
+
     float *y = c->y + row * out.w * ch;
     int64_t phases = c->transposed ? c->window.s[2] : 1, ignored;
+
     for (int64_t f = 0; f < phases; f++) {
         Axis a = axis_of(c, 2, in.w, out.w, f, &ignored);
         call.gap = a.gap * ch, call.w_gap = a.k_step * ch;
@@ -196,6 +199,7 @@ static void grad_cols(const Grad *j, int64_t row, int64_t w0, int64_t w1,
     const Dims in = j->g->in, out = j->g->out;
     const Axis *a = j->axis;
     int64_t h = row % out.h, d = row / out.h % out.d, n = row / out.h / out.d;
+
     for (int64_t t = 0; t < j->taps; t++, sum += j->channels) {
         int64_t tw = t % a[2].taps, th = t / a[2].taps % a[1].taps;
         int64_t td = t / a[2].taps / a[1].taps;

@@ -160,6 +160,7 @@ static void cut_tasks(Plan *p)
         p->rows = ceil_div(p->rows, 2);
     p->tasks_h = ceil_div(p->count[1], p->rows);
     p->rows = ceil_div(p->count[1], p->tasks_h);
+
     // few rows, as in the deep layers of a network or with a batch of one
     p->panels_task = p->panels, p->splits = 1;
     while (p->panels_task > 1 && tasks(p) < TASKS) {
@@ -182,6 +183,7 @@ static Plan plan(const FpropDgrad *c)
     p.ci = c->in.c / g->groups, p.co = c->out.c / g->groups;
     p.taps = (int64_t)g->k[0] * g->k[1] * g->k[2];
     p.product = c->paired ? p.simd->pairs->product : p.simd->product;
+
     // the slow axis of w is the convolution's result
     int64_t ci = c->paired ? c->paired : p.ci;
     p.w_tap = c->transposed ? p.co : ci;
@@ -195,6 +197,7 @@ static Plan plan(const FpropDgrad *c)
     int64_t taps;
     p.together = joint_phases(&p);
     measure_phases(&p, &taps);
+
     // shorter chunks shorten the chain and the panel. A chunk has at least one
     // channel, so a window of more than CHAIN taps has a longer chain. Equal
     // chunks, a multiple of 8 channels where there are several
@@ -206,11 +209,13 @@ static Plan plan(const FpropDgrad *c)
     p.panels = ceil_div(p.co, p.simd->panel);
     p.head = !c->paired && p.co <= HEAD_CO && p.chunk >= LANES_MAX;
     if (p.head) p.product = p.simd->head;
+
     // all phases together have each tap once, so their panels fit in this
     p.packed = g->groups * p.taps * p.ci * round_up(p.co, p.simd->lanes);
     cut_tasks(&p);
     p.strip = round_up(strip_most(&p, p.rows, p.cols), LANES_MAX);
     p.runs = most(1, taps);
+
     // a multiple of a line: two threads never write to the same one
     p.private_bytes = (size_t)round_up(
         p.strip * (int64_t)sizeof(float) + p.runs * (int64_t)sizeof(Run), 64);
@@ -340,6 +345,7 @@ static void pack_task(void *ctx, int64_t task, int thread)
     // in elements of w, f32 or bf16
     int64_t at =
         group * p->taps * ci * p->co + two * from * p->w_in + b.from * p->w_out;
+
     for (int64_t t = 0; t < taps; t++, to += many * (p->head ? 1 : b.width)) {
         // tap number t of this phase as an index into the kernel
         int64_t kd = a[0].k0 + t / (a[1].taps * a[2].taps) * a[0].k_step;
@@ -415,10 +421,12 @@ static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
     const FpropDgrad *c = &p->c;
     int64_t taps = a[0].taps * a[1].taps * a[2].taps;
     bool view = axis_inside(&joint[2]);
+
     if (taps)
         s.at += (a[0].first - joint[0].first) * s.plane +
                 (a[1].first - joint[1].first) * s.row +
                 (a[2].first - joint[2].first) * s.pixel;
+
     // one row of taps is contiguous here and in the panel: one long run
     bool joined = s.pixel == r.many && a[2].gap == 1;
     PanelGemm job = {.run = t->run,
@@ -428,6 +436,7 @@ static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
                      .ldy = a[2].out_step * c->out.c,
                      .ldw = taps * r.many,
                      .add = c->add || q > 0};
+
     for (int64_t b = t->b0; b < t->b1; b++) {
         Panel pan = panel(p, b);
         int64_t co = t->group * p->co + pan.from;
@@ -468,6 +477,7 @@ static int64_t run_phases(const Plan *p, const Task *t, const Phases *f,
     whole.from = t->group * p->ci + from;
     Strip s = {0};
     if (clip(p, f->joint, &whole)) s = strip_of(p, f->joint, &whole, t->strip);
+
     for (int64_t i = f->first; i < f->first + p->together; i++) {
         Axis a[3];
         axes_of(p, i, a);
@@ -502,6 +512,7 @@ static void run_task(void *ctx, int64_t task, int thread)
     char *private = p->private + (size_t)thread * p->private_bytes;
     Task t = {.strip = (float *)private,
               .run = (Run *)(private + p->strip * (int64_t)sizeof *t.strip)};
+
     t.b0 = task % p->splits * p->panels_task;
     t.b1 = least(t.b0 + p->panels_task, p->panels);
     task /= p->splits;
@@ -514,12 +525,14 @@ static void run_task(void *ctx, int64_t task, int thread)
     t.whole.d = task % p->count[0];
     t.whole.n = task / p->count[0];
     Phases f = {0};
+
     for (; f.first < p->phases_all; f.first += p->together) {
         int64_t taps = 0;
         joint_axes(p, f.first, f.joint);
         for (int64_t q = 0; q < p->chunks; q++) taps = run_phases(p, &t, &f, q);
         f.before += taps;
     }
+
     // a convolution: `joint` is its only phase
     if (has_epilogue(&p->c.epilogue) && clip(p, f.joint, &t.whole))
         finish(p, &t);

@@ -14,6 +14,7 @@ void panel_pack(const Simd *s, const Matrix *m, int64_t b, float *panels)
     float *to = panels + from * m->in;
     const float *at = m->at + from * m->ld_out;
     if (m->ld_out != 1) transpose_rows(at, m->ld_out, co, m->in, to, width);
+
     for (int64_t i = 0; i < m->in; i++) {
         if (m->ld_out == 1)
             memcpy(to + i * width, at + i * m->ld_in, (size_t)co * sizeof *to);

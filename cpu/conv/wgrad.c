@@ -91,17 +91,20 @@ static void cut_regions(Plan *p)
     // columns: one row of x and of dy within REGION_BYTES, but at least 16
     const Axis *a = p->axis;
     int64_t most_cols = a[1].count > 1 ? COLS : CHAIN;
+
     most_cols =
         least(most_cols, most(16, REGION_BYTES / 4 / (p->many + p->task_rows)));
     p->regions_w = ceil_div(a[2].count, most_cols);
     p->cols = ceil_div(a[2].count, p->regions_w);
     p->rows = least(a[1].count, CHAIN / p->cols);
+
     for (; p->rows > 1; p->rows--) {
         int64_t x = axis_span(&a[1], p->rows) * axis_span(&a[2], p->cols);
         int64_t floats =
             p->near[0].taps * x * p->many + p->rows * p->cols * p->task_rows;
         if (floats * 4 <= REGION_BYTES) break;
     }
+
     p->regions_h = ceil_div(a[1].count, p->rows);
     p->rows = ceil_div(a[1].count, p->regions_h);
     p->regions = p->g.out.n * a[0].count * p->regions_h * p->regions_w;
@@ -120,20 +123,24 @@ static Plan plan(const Wgrad *g)
     for (int i = 0; i < 3; i++) p.axis[i] = axis_forward(w, i, in[i], out[i]);
     p.ci = g->in.c / w->groups, p.co = g->out.c / w->groups;
     p.taps = (int64_t)w->k[0] * w->k[1] * w->k[2];
+
     // a single tap reads the packed dy once, so it takes more channels
     const bool lone = p.taps == 1 && !p.pairs;
     const int64_t channels = lone ? LONE_CHANNELS : CHANNELS;
     p.slices =
         p.ci <= most(channels, CHANNELS_MOST) ? 1 : ceil_div(p.ci, channels);
+
     // whole vectors of channels, which may make the last slice unnecessary
     p.many = least(round_up(ceil_div(p.ci, p.slices), p.simd->lanes), p.ci);
     p.slices = ceil_div(p.ci, p.many);
+
     // rows of a register block: a power of two, no larger than needed
     for (p.high = 1; p.high < p.co && p.high < high;) p.high *= 2;
     p.task_rows = round_up(ceil_div(p.co, ceil_div(p.co, ROWS)), p.high);
     p.row_tasks = ceil_div(p.co, p.task_rows);
     p.view = lone && p.many == g->in.c && axis_inside(&p.axis[0]) &&
              axis_inside(&p.axis[1]) && axis_inside(&p.axis[2]);
+
     // few channels and several rows of taps: a run is less than a vector. Side
     // by side they are one long run; beyond IM2COL_MOST the copy costs more
     // than the empty lanes
@@ -142,6 +149,7 @@ static Plan plan(const Wgrad *g)
     memcpy(p.near, p.axis, sizeof p.near);
     if (!im2col) p.near[0].taps = least(p.near[0].taps, 1);
     cut_regions(&p);
+
     // large weights make enough tasks without parts and leave no room for them
     int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
     int64_t want = ceil_div(TASKS, w->groups * p.slices * p.row_tasks);
@@ -184,6 +192,7 @@ static void pack_rows(const Plan *p, const Region *r, int64_t r0,
 {
     const Dims s = p->g.out;
     const int64_t high = p->high, pixels = r->rows * r->cols;
+
     for (int64_t i = 0; i < r->rows; i++) {
         int64_t row = (r->n * s.d + r->d) * s.h + r->h + i;
         const float *a = p->g.a + (row * s.w + r->w) * s.c + r0;
@@ -218,6 +227,7 @@ static void pack_pairs(const Plan *p, const Region *r, int64_t r0,
                     .gap = r->rows * row,
                     .high = (int)p->high,
                     .step = (int)all.step};
+
     for (int64_t i = 0; i < r->rows; i++) {
         int64_t at = (r->n * s.d + r->d) * s.h + r->h + i;
         job.a = (const uint16_t *)p->g.a + (at * s.w + r->w) * s.c + r0;
@@ -246,6 +256,7 @@ static void run_pairs(const Plan *p, const Outer *job, const float *x,
                    .add = job->add};
     int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
     int64_t tiles = ceil_div(vectors * lanes, p->pairs->outer_wide);
+
     for (int64_t i = 0; i < tiles; i++) {
         int64_t v0 = vectors * i / tiles, v1 = vectors * (i + 1) / tiles;
         o.x = x + v0 * lanes;
@@ -271,6 +282,7 @@ static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
     }
     int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
     int64_t tiles = ceil_div(vectors * lanes, p->simd->outer_wide);
+
     for (int64_t i = 0; i < tiles; i++) {
         int64_t v0 = vectors * i / tiles, v1 = vectors * (i + 1) / tiles;
         job->x = x + v0 * lanes;
@@ -292,6 +304,7 @@ static void im2col(const Plan *p, const Strip *s, const Region *r, float *to)
     const RowSteps all = row_steps(p, r->cols);
     int64_t run = a[2].taps * p->ci, every = p->pairs ? 2 : 1;
     int64_t cols = all.steps * all.step, step = every * a[2].step * s->pixel;
+
     for (int64_t td = 0; td < a[0].taps; td++)
         for (int64_t th = 0; th < a[1].taps; th++)
             for (int64_t i = 0; i < r->rows; i++) {
@@ -332,6 +345,7 @@ static void run_plane(const Plan *p, Outer job, const Strip *s, int64_t td,
     bool joined = r->many == p->ci && a[2].gap == 1;
     int64_t run = joined ? a[2].taps * r->many : r->many;
     int64_t split = joined ? 1 : a[2].taps, from = r->from % p->ci;
+
     for (int64_t t = 0; t < a[1].taps * split; t++) {
         int64_t th = t / split, tw = t % split;
         int64_t k = ((td * a[1].taps + th) * a[2].taps + tw) * p->ci + from;
@@ -368,6 +382,7 @@ static void run_region(const Plan *p, Region r, int64_t r0, int64_t task_rows,
                  .ldo = p->taps * p->ci,
                  .high = (int)p->high,
                  .add = add};
+
     if (p->im2col) {
         Strip s = strip_of(p, &r, 0, private);
         im2col(p, &s, &r, columns);
@@ -375,6 +390,7 @@ static void run_region(const Plan *p, Region r, int64_t r0, int64_t task_rows,
         run_outer(p, &job, columns, job.ldo, packed, &r, 0, task_rows, dw, 0);
         return;
     }
+
     for (int64_t td = 0; td < p->axis[0].taps; td++) {
         Strip s = strip_of(p, &r, td, private);
         job.ldx = (p->pairs ? 2 : 1) * p->axis[2].step * s.pixel;
@@ -391,6 +407,7 @@ static void run_task(void *ctx, int64_t task, int thread)
     float *private = p->private + thread * private_floats(p);
     int64_t slice = task % p->slices,
             row_task = task / p->slices % p->row_tasks;
+
     task /= p->slices * p->row_tasks;
     int64_t group = task % p->g.window.groups;
     int64_t part = task / p->g.window.groups;
@@ -400,6 +417,7 @@ static void run_task(void *ctx, int64_t task, int thread)
     // a single part is summed in dw itself
     float *dw = p->sums ? p->sums + part * weights(p) : p->g.dw;
     dw += r0 * p->taps * p->ci;
+
     for (int64_t i = first; i < end; i++) {
         Region r = {.from = group * p->ci + slice * p->many,
                     .many = least(p->many, p->ci - slice * p->many)};

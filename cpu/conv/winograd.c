@@ -105,6 +105,7 @@ static Plan plan(const FpropDgrad *c)
     Plan p = {.c = *c, .simd = simd(), .ci = c->in.c, .co = c->out.c};
     // the transpose reads dy through the rotated window
     int64_t lo[3];
+
     for (int i = 0; i < 3; i++)
         lo[i] = c->transposed ? g->k[i] - 1 - g->lo[i] : g->lo[i];
     p.tiles = tiles_of(c->in, c->out, lo[1], lo[2]);
@@ -218,6 +219,7 @@ static void transform_weights(const Plan *p, int64_t slice, int64_t q,
     int64_t end = least(p->co, (slice + 1) * p->slice);
     Tile s = {
         .plane = plane_floats(p->taps * p->chunk, p->slice), .r1 = 3, .c1 = 3};
+
     for (int64_t from = slice * p->slice; from < end; from += p->simd->panel) {
         int64_t co = least(p->simd->panel, end - from);
         int64_t width = round_up(co, p->simd->lanes);
@@ -335,6 +337,7 @@ static void multiply(const Plan *p, const Block *b, int64_t q, int64_t f,
     m += f * p->m_plane;
     int64_t many = least(p->chunk, p->ci - q * p->chunk);
     bool joined = b->v_step == b->many * p->v_row;
+
     for (int64_t i = 0, next; i < b->deep; i = next) {
         int64_t t0, t1, s0, s1;
         taps_inside(p, b->d + i, &t0, &t1);
@@ -393,11 +396,13 @@ static void run_slice(const Plan *p, const Block *b, int64_t slice,
         for (int64_t f = 0; f < PLANES; f++)
             multiply(p, b, i, f, mine->u + f * u_plane, width, mine->m);
     }
+
     for (int64_t i = 0; !p->few && i < PLANES * p->chunks; i++) {
         int64_t f = i / p->chunks, q = i % p->chunks;
         multiply(p, b, q, f, weights_at(p, slice, q) + f * u_plane, width,
                  mine->m);
     }
+
     for (int64_t i = 0; i < b->deep * b->many; i++) {
         int64_t plane = b->n * p->depth + b->d + i / b->many;
         store_tile(p, plane, b->at + i % b->many, from,
@@ -411,6 +416,7 @@ static void block_task(void *ctx, int64_t task, int thread)
     const Plan *p = ctx;
     Private mine = private_of(p, thread);
     int64_t s0 = 0, s1 = p->slices;
+
     if (p->few) s0 = task % p->slices, s1 = s0 + 1, task /= p->slices;
     Block b = {.at = task % p->blocks_at * p->many};
     task /= p->blocks_at;
@@ -418,6 +424,7 @@ static void block_task(void *ctx, int64_t task, int thread)
     b.n = task / p->blocks_d;
     b.deep = least(p->deep, p->depth - b.d);
     b.many = least(p->many, tiles_plane(&p->tiles) - b.at);
+
     if (p->few) {
         b.v_step = tiles_plane(&p->tiles) * p->v_row;
         b.v = p->v + (b.n * p->depth_in + b.d - p->lo_d) * b.v_step +

@@ -66,6 +66,7 @@ static Plan plan(const Wgrad *g)
     p.many = round_up(ceil_div(p.ci, p.slices), p.simd->lanes);
     p.slices = ceil_div(p.ci, p.many);
     p.row_blocks = ceil_div(p.co, ROWS);
+
     // whole vectors of S, and whole register blocks of W
     p.block_rows = round_up(ceil_div(p.co, p.row_blocks),
                             most(p.simd->lanes, p.simd->outer_high));
@@ -108,6 +109,7 @@ static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
 {
     const int64_t plane = tiles_plane(&p->tiles);
     int64_t filled = 0;
+
     for (; *next < end && filled < CHUNK; ++*next) {
         int64_t at = *next % plane, out = *next / plane, offset;
         int64_t d = out % p->depth - p->lo_d + b->t;
@@ -139,6 +141,7 @@ static void multiply(const Plan *p, const Block *b, const float *v,
                  .high = p->simd->outer_high,
                  .height = p->simd->outer_high,
                  .add = add};
+
     for (int64_t i = 0; i < cuts; i++) {
         int64_t v0 = vectors * i / cuts, v1 = vectors * (i + 1) / cuts;
         job.x = v + v0 * lanes;
@@ -169,12 +172,14 @@ static void run_task(void *ctx, int64_t task, int thread)
     int64_t next = p->all * part / p->parts;
     int64_t end = p->all * (part + 1) / p->parts, cols;
     bool add = false;
+
     while ((cols = fill_chunk(p, &b, &next, end, &mine))) {
         for (int64_t f = 0; f < PLANES; f++)
             multiply(p, &b, mine.v + f * p->v_plane, mine.s + f * p->s_plane,
                      cols, add, mine.w + f * p->w_plane);
         add = true;
     }
+
     // a tap that is outside the image for every plane
     if (!add) memset(mine.w, 0, (size_t)(PLANES * p->w_plane) * sizeof *mine.w);
     float *dw = p->sums ? p->sums + part * weights(p) : p->g.dw;

@@ -136,10 +136,12 @@ static inline bool region_finish(const Call *c, double *sums, double *loss)
     int64_t width = sums_width(x), groups = x.n;
     // cross entropy and the sum of the mask are always over the batch
     double bce = 0, mask = 0, total[4] = {0};
+
     for (int64_t n = 0; n < x.n; n++) {
         bce += sums[n * width + width - 2];
         mask += sums[n * width + width - 1];
     }
+
     if (!g.per_sample) {
         groups = 1; // all samples are added to the first
         for (int64_t n = 1; n < x.n; n++)
@@ -147,6 +149,7 @@ static inline bool region_finish(const Call *c, double *sums, double *loss)
         if (!sum_ranks(c, sums, width)) return false;
         bce = sums[width - 2], mask = sums[width - 1];
     }
+
     Coef *coef = c->saved;
     region_scores(&g, sums, groups, x, coef, total);
     if (g.per_sample) { // else `sums` are over all ranks already
@@ -154,6 +157,7 @@ static inline bool region_finish(const Call *c, double *sums, double *loss)
         if (!sum_ranks(c, total, 4)) return false;
         bce = total[2], mask = total[3];
     }
+
     double y = region_loss(&g, total, coef, groups * x.c);
     for (int64_t n = groups; n < x.n; n++)
         memcpy(coef + n * x.c, coef, (size_t)x.c * sizeof *coef);

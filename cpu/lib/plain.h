@@ -212,6 +212,7 @@ static inline double *sum_run(const Call *c, int64_t sets, int64_t items,
     SumJob j = sum_job(items, width);
     j.fn = fn, j.ctx = ctx, j.sums = scratch;
     pool_run(c->dev, sets * j.chunks, sum_task, &j);
+
     // in the calling thread and in order; the result moves to the front
     for (int64_t s = 0; s < sets; s++) {
         const double *part = j.sums + s * j.chunks * width;

@@ -101,6 +101,7 @@ const Simd *simd_find(const char *name)
     for (int i = SETS - 1; i >= 0; i--)
         if (sets[i].preferred()) best = sets[i].table;
     if (!name || !*name) return best;
+
     for (int i = 0; i < SETS; i++) {
         if (strcmp(name, sets[i].table->name)) continue;
         if (sets[i].present()) return sets[i].table;
@@ -109,6 +110,7 @@ const Simd *simd_find(const char *name)
                    name, name, best->name);
         return NULL;
     }
+
     fail_usage("SEG_ISA=%s: no such instruction set; this program has been "
                "built for amx, avx512_bf16, avx512, avx2 and portable on "
                "x86-64, for neon and portable on aarch64, for portable "

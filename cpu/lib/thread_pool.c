@@ -77,12 +77,14 @@ static void take_tasks(Pool *p, int thread)
     Trace *t = thread ? p->trace : NULL;
     const double from = trace_now(t);
     int64_t done = 0;
+
     for (;; done++) {
         int64_t i =
             atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
         if (i >= p->tasks) break;
         p->fn(p->ctx, i, thread);
     }
+
     // not for a worker that found no task left
     if (done)
         trace_span(t, p->worker[thread].row, "tasks", "kernel", done, from);
@@ -115,6 +117,7 @@ static void *work(void *arg)
     const Worker *w = arg;
     Pool *p = w->pool;
     uint64_t seen = 0; // jobs count from 1
+
     for (;;) {
         wait_for_call(p, seen);
         if (p->quit) return NULL;
@@ -155,6 +158,7 @@ void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx)
 {
     // a nested call would wait for itself, two callers would mix up jobs
     if (p) CHECK(!atomic_exchange(&p->busy, true));
+
     if (!p || p->threads == 1 || tasks <= 1) {
         for (int64_t i = 0; i < tasks; i++) fn(ctx, i, 0);
     } else {
@@ -241,6 +245,7 @@ bool pool_open(int threads, Pool **out)
     pthread_cond_init(&p->done, NULL);
     p->threads = 1; // threads that run: pool_close joins them
     int error = 0;
+
     for (int i = 1; i < threads && !error; i++) {
         Worker *w = &p->worker[i];
         *w = (Worker){.pool = p, .thread = i};
@@ -250,12 +255,14 @@ bool pool_open(int threads, Pool **out)
         p->threads++;
         error = pin(w->id, i);
     }
+
     if (error) {
         int got = p->threads; // pool_close joins the threads that run
         pool_close(p);
         return fail("thread %d of %d did not start: %s; use fewer threads",
                     got + 1, threads, strerror(error));
     }
+
     *out = p;
     return true;
 }
@@ -282,6 +289,7 @@ static int64_t folder_quota(const char *folder)
 {
     char text[128];
     long long quota = 0, period = 0;
+
     if (cgroup_line(folder, "cpu.max", text, sizeof text)) {
         if (sscanf(text, "%lld %lld", &quota, &period) != 2) return -1;
     } else if (!cgroup_line(folder, "cpu.cfs_quota_us", text, sizeof text) ||
@@ -290,6 +298,7 @@ static int64_t folder_quota(const char *folder)
                sscanf(text, "%lld", &period) != 1) {
         return -1;
     }
+
     // rounded up: three threads use a quota of 2.5 cores best
     return quota <= 0 || period <= 0 ? -1 : (quota - 1) / period + 1;
 }

@@ -46,10 +46,12 @@ Axis axis_transposed(const Window *g, int i, int64_t in, int64_t out,
               .out0 = phase,
               .out_step = s,
               .k_step = -(s / common)};
+
     // result phase + s*j has index k at image position j + (phase + lo - k*dil)
     // / s, for each k where this divides; the largest k comes first, so that
     // positions ascend
     int64_t k = g->k[i] - 1;
+
     while (k >= 0 && (phase + g->lo[i] - k * dil) % s) k--;
     if (k < 0) return a;
     a.k0 = k;
@@ -85,15 +87,18 @@ static void copy_row(const float *row, int64_t c, const Axis *a,
     // zeros to `left`, pixels to `end`, then zeros again
     int64_t left = least(most(-from, 0), span);
     int64_t end = most(least(a->in - from, span), left);
+
     memset(to, 0, (size_t)(left * r->many) * sizeof *to);
     const float *x = row + (from + left) * c + r->from;
     float *y = to + left * r->many;
+
     if (c == r->many) {
         memcpy(y, x, (size_t)((end - left) * c) * sizeof *y);
     } else {
         for (int64_t i = left; i < end; i++, x += c, y += r->many)
             memcpy(y, x, (size_t)r->many * sizeof *y);
     }
+
     memset(to + end * r->many, 0,
            (size_t)((span - end) * r->many) * sizeof *to);
 }
@@ -107,6 +112,7 @@ Strip strip_copy(const float *x, Dims dim, const Axis a[3], const Region *r,
     int64_t h = a[1].first + r->h * a[1].step;
     int64_t rows = axis_span(&a[1], r->rows);
     int64_t pitch = axis_span(&a[2], r->cols) * r->many;
+
     for (int64_t td = 0; td < a[0].taps; td++) {
         int64_t id = d + td * a[0].gap;
         if (id < 0 || id >= dim.d) continue;

@@ -159,6 +159,7 @@ static void drop(const Attention *m, const Part *p, float *score, int64_t row,
 {
     float share = m->c->attr->attention.p, draw[ATTEND_DRAWS];
     float factor = share < 1 ? (float)(1 / (1 - (double)share)) : 0;
+
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
             int64_t query = keys ? col + j : row + i;
@@ -188,6 +189,7 @@ static void forward(void *ctx, int64_t task, int thread)
     Part p = part_of(m, task);
     const int64_t ld = 3 * m->width;
     float *y = (float *)m->c->y->data + p.out, *own = y + p.from * m->width;
+
     for (int64_t i = 0; i < p.rows; i++) r.most[i] = -INFINITY, r.sum[i] = 0;
     for (int64_t j = 0; p.rows && j < p.count; j += BLOCK) {
         int64_t count = least(BLOCK, p.count - j);
@@ -204,6 +206,7 @@ static void forward(void *ctx, int64_t task, int thread)
         if (m->drops) drop(m, &p, r.score[0], p.from, p.rows, j, count, false);
         values(m, r.score[0], p.rows, r.plain[0], count, own, m->width, j > 0);
     }
+
     for (int64_t i = 0; i < p.rows; i++) {
         float *at = own + i * m->width;
         m->simd->times(at, m->depth, 1 / r.sum[i], at);
@@ -253,6 +256,7 @@ static void queries(const Attention *m, const Part *p, const Buffers *r,
 {
     const int64_t ld = 3 * m->width;
     const float *dy = (const float *)m->c->dy->data + p->out;
+
     for (int64_t j = 0; j < p->count; j += BLOCK) {
         int64_t count = least(BLOCK, p->count - j);
         pack_transposed(m, p->k + j * ld, ld, count, r->transposed[0]);
@@ -281,6 +285,7 @@ static void keys(const Attention *m, const Part *p, const Buffers *r, float *dk,
 {
     const int64_t ld = 3 * m->width;
     const float *dy = (const float *)m->c->dy->data + p->out;
+
     for (int64_t i = 0; i < p->count; i += BLOCK) {
         int64_t count = least(BLOCK, p->count - i);
         bool add = i > 0 || !(m->c->fresh & 1);

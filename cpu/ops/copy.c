@@ -50,6 +50,7 @@ static void split_task(void *ctx, int64_t task, int thread)
     (void)thread;
     int64_t from = task * j->block, rows = least(j->block, j->rows - from);
     const float *dy = (const float *)j->c->dy->data + from * j->channels;
+
     for (int i = 0; i < MAX_IN && j->c->x[i]; i++) {
         int64_t n = j->c->x[i]->dim.c;
         if (j->c->dx[i])

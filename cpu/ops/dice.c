@@ -68,6 +68,7 @@ static void sums_task(void *ctx, int64_t task, int thread)
     double *part = j->parts + task * sums_width(x);
     double *bce = part + SUMS * x.c, *mask = bce + 1;
     (void)thread;
+
     if (x.c > 1) {
         const Classes r = classes_at(j->c, from, count);
         simd()->class_region_sums(&r, part);
@@ -87,8 +88,10 @@ static bool region_fwd(const Call *c)
     Dims x = c->x[0]->dim;
     double loss, *sums = c->scratch;
     int64_t width = sums_width(x);
+
     j.parts = sums + x.n * width;
     pool_run(c->dev, x.n * j.blocks, sums_task, &j);
+
     for (int64_t n = 0; n < x.n; n++)
         for (int64_t i = 0; i < width; i++) {
             double *sum = sums + n * width + i;
@@ -96,6 +99,7 @@ static bool region_fwd(const Call *c)
             for (int64_t b = 0; b < j.blocks; b++)
                 *sum += j.parts[(n * j.blocks + b) * width + i];
         }
+
     if (!region_finish(c, sums, &loss)) return false;
     *floats(c->y, 0) = (float)loss;
     return true;
@@ -124,6 +128,7 @@ static void grad_task(void *ctx, int64_t task, int thread)
     int64_t count, from = block_of(j, task, &count);
     const Coef *coef = j->coef + task / j->blocks * x.c;
     double dy = *floats(c->dy, 0), bce;
+
     (void)thread;
     if (x.c > 1) {
         grad_classes(j, coef, from, count);

@@ -40,6 +40,7 @@ static void drop_task(void *ctx, int64_t task, int thread)
                    .sample = (uint32_t)sample_number(j->c, n)};
     uint32_t word[WORDS];
     (void)thread;
+
     for (; from < to; from += WORDS) {
         int64_t count = least(WORDS, to - from);
         int64_t at = (n * j->rows + row) * j->draws + from;
@@ -66,6 +67,7 @@ static bool drop(const Call *c, const Tensor *from, const Tensor *to, bool add)
              .factor = p < 1 ? 1 / (1 - p) : 0,
              .rows = spatial ? positions(s) : 1,
              .draws = spatial ? s.c : positions(s) * s.c};
+
     j.wide = j.rows > 1 ? j.draws : BLOCK;
     j.high = most(1, BLOCK / j.draws);
     j.tasks = j.rows > 1 ? ceil_div(j.rows, j.high) : ceil_div(j.draws, BLOCK);

@@ -41,6 +41,7 @@ static void job_init(Job *j, const Call *c)
                .size = positions(x),
                .structures = c->x[2]->dim.c,
                .bins = c->attr->dvh_loss.bins};
+
     // for the widest set, so that space asked for before a set is chosen fits
     j->wide = ceil_div(j->bins, LANES_MAX) * LANES_MAX;
     j->part = most(GRAIN, ceil_div(j->size, PARTS));
@@ -78,8 +79,10 @@ static void sums_task(void *ctx, int64_t task, int thread)
     const int64_t first = set * j->size, width = j->wide + 1;
     const int64_t to = least(from + j->part, j->size);
     double *sum = j->sums + task * j->structures * width, diff[WIDE];
+
     (void)thread;
     memset(sum, 0, (size_t)(j->structures * width) * sizeof *sum);
+
     for (int64_t at = first + from; at < first + to; at++) {
         const float *m = inside(j, at);
         if (!m) continue;
@@ -119,6 +122,7 @@ bool cpu_dvh_loss_fwd(const Call *c)
     Job j;
     const Dims x = c->x[0]->dim;
     double *g = c->saved, total[2] = {0};
+
     job_init(&j, c);
     j.sums = c->scratch;
     pool_run(c->dev, x.n * j.parts, sums_task, &j);
@@ -141,6 +145,7 @@ static void grad_task(void *ctx, int64_t task, int thread)
     const double dy = *floats(c->dy, 0);
     double sum[WIDE];
     (void)thread;
+
     for (int64_t at = set * j->size + from; at < set * j->size + to; at++) {
         const float *m = inside(j, at);
         double grad = 0;

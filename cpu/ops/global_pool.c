@@ -85,11 +85,13 @@ static void sum_task(void *ctx, int64_t task, int thread)
     int64_t wide = m->fold * m->channels, whole = p.own / m->fold;
     const float *x = floats(m->c->x[0], (p.n * m->rows + p.row) * m->channels);
     float *part = m->part + task * m->channels, sum[WIDE];
+
     (void)thread;
     if (m->fold == 1) {
         add_up(x, p.own, wide, part);
         return;
     }
+
     // an incomplete long row is added to its first elements
     int64_t rest = (p.own - whole * m->fold) * m->channels;
     add_up(x, whole, wide, sum);
@@ -108,6 +110,7 @@ static void mean_task(void *ctx, int64_t n, int thread)
     float *y = floats(m->c->y, n * m->channels);
     double count = (double)most(1, own(m, n));
     (void)thread;
+
     for (int64_t c0 = 0; c0 < m->channels; c0 += WIDE) {
         const float *part = m->part + n * m->blocks * m->channels + c0;
         int64_t wide = least(WIDE, m->channels - c0);
@@ -151,6 +154,7 @@ static void grad_task(void *ctx, int64_t task, int thread)
     int64_t wide = m->fold * m->channels, whole = p.own / m->fold;
     const float *share = m->grad_row + p.n * wide;
     float *dx = floats(m->c->dx[0], (p.n * m->rows + p.row) * m->channels);
+
     (void)thread;
     simd()->copy_rows(share, 0, whole, wide, dx, wide, add);
     simd()->copy(share, p.own * m->channels - whole * wide, dx + whole * wide,

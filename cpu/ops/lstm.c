@@ -46,12 +46,14 @@ static Lstm lstm_of(const Call *c, bool back)
     Lstm m = {.c = c, .simd = simd(), .n = s.n, .steps = s.w, .units = s.c};
     m.in = back ? 4 * m.units : m.units;
     m.out = back ? m.units : 4 * m.units;
+
     // the same number of tasks for each thread, none of more than GROUP samples
     int64_t threads = most(1, c->threads);
     m.tasks = threads * ceil_div(m.n, threads * GROUP);
     m.group = ceil_div(m.n, m.tasks);
     m.tasks = ceil_div(m.n, m.group);
     m.packed = panel_floats(m.simd, m.in, m.out);
+
     // state, sum and cell (or dc) of each sample
     m.own = round_up(m.group * 6 * m.units, LANES_MAX);
     return m;
@@ -182,6 +184,7 @@ static void step(const Lstm *m, const Samples *g, int64_t i, int64_t s)
                     .next = cell,
                     .y = (float *)c->y->data + row * h,
                     .units = h};
+
     m->simd->lstm_step(&one);
     memcpy(g->state + i * h, one.y, (size_t)h * sizeof(float));
     if (m->cells) memcpy(m->cells + row * h, cell, (size_t)h * sizeof(float));
@@ -265,9 +268,11 @@ bool cpu_lstm_bwd(const Call *c)
     Lstm m = lstm_of(c, true);
     begin(&m);
     pool_run(c->dev, m.tasks, backward, &m);
+
     // the scratch is free from here on
     if (c->dx[0])
         pool_run(c->dev, ceil_div(m.n * m.steps, COPY_ROWS), copy_dx, &m);
+
     if (c->dx[1]) {
         // y of the previous step times dz of this one: y has a border of one
         Wgrad w = {.window = op_window(c->attr, c->x[1]),
@@ -280,6 +285,7 @@ bool cpu_lstm_bwd(const Call *c)
                    .threads = c->threads};
         wgrad_run(&w, c->dev, c->scratch);
     }
+
     if (c->dx[2])
         bias_grad_run(m.gates, c->x[0]->dim, c->dx[2]->data, !(c->fresh & 4),
                       c->dev, c->scratch);

@@ -108,8 +108,10 @@ static bool measure(Norm *m)
     bool moves = !is_idle(c) || c->step->share.norms;
     float *running = c->x[3]->data, *spread = c->x[4]->data;
     double *saved = c->saved;
+
     // the pool's context is not const, but no task writes to it
     pool_run(c->dev, m->blocks, stats_task, m);
+
     // one pass over the blocks for the mean, one for the squared deviations
     for (int64_t i = 0; i < m->channels; i++) {
         double mean = 0;
@@ -117,6 +119,7 @@ static bool measure(Norm *m)
             mean += (double)rows_of(m, b) * m->first[b * m->channels + i];
         m->sums[i] = mean;
     }
+
     if (!all_ranks(m, m->channels)) return false;
     for (int64_t i = 0; i < m->channels; i++) {
         double mean = m->sums[i] / m->all, m2 = 0;
@@ -128,9 +131,12 @@ static bool measure(Norm *m)
         m->mean[i] = mean;
         m->sums[i] = m2;
     }
+
     if (!all_ranks(m, m->channels)) return false;
+
     // a single value has no unbiased variance
     double n = m->all, unbias = n > 1 ? n / (n - 1) : 1;
+
     for (int64_t i = 0; i < m->channels; i++) {
         double mean = m->mean[i], var = m->sums[i] / n;
         if (moves) {
@@ -223,6 +229,7 @@ bool cpu_batch_norm_bwd(const Call *c)
     recall(&m);
     make_tables(&m);
     pool_run(c->dev, m.blocks, sums_task, &m);
+
     for (int64_t i = 0; i < m.channels; i++) {
         double sum = 0, dot = 0;
         for (int64_t b = 0; b < m.blocks; b++) {
@@ -240,8 +247,10 @@ bool cpu_batch_norm_bwd(const Call *c)
             *at = (float)(c->fresh >> k & 1 ? total[k] : *at + total[k]);
         }
     }
+
     if (!all_ranks(&m, 2 * m.channels)) return false;
     float *shift = m.table + 4 * m.channels, *tilt = shift + m.channels;
+
     for (int64_t i = 0; i < m.channels; i++) {
         double sum = m.sums[i], dot = m.sums[m.channels + i];
         // dx = dy scale + (x - mean) tilt + shift: the formula of the header
@@ -253,6 +262,7 @@ bool cpu_batch_norm_bwd(const Call *c)
         shift[i] = shares ? (float)(-share * sum) : 0;
         tilt[i] = shares ? (float)(-share * dot * m.rstd[i]) : 0;
     }
+
     if (c->dx[0]) pool_run(c->dev, m.blocks, grad_task, &m);
     return true;
 }

@@ -44,6 +44,7 @@ static Norm norm_of(const Call *c)
     const Attr *a = c->attr;
     bool grouped = call_op(c) == OP_group_norm;
     Norm m = {.c = c, .simd = simd(), .sets = s.n, .channels = s.c};
+
     m.rows = positions(s);
     m.per = grouped ? s.c / a->group_norm.groups : 1;
     m.eps = grouped ? a->group_norm.eps : a->instance_norm.eps;
@@ -130,6 +131,7 @@ static void join_blocks(const Norm *m, int64_t set, double *mean, double *m2)
         for (int64_t i = 0; i < m->channels; i++)
             mean[i] += rows * first[b * m->channels + i];
     }
+
     for (int64_t i = 0; i < m->channels; i++) mean[i] /= (double)m->rows;
     for (int64_t b = 0; b < m->blocks; b++) {
         double rows = (double)part_of(m, b).rows;
@@ -209,6 +211,7 @@ static void join_sums(const Norm *m, int64_t set)
     const double *rstd = m->rstd + set * m->channels;
     const double *first = m->first + set * m->blocks * m->channels;
     const double *second = m->second + set * m->blocks * m->channels;
+
     memset(sum, 0, (size_t)m->channels * sizeof *sum);
     memset(dot, 0, (size_t)m->channels * sizeof *dot);
     for (int64_t b = 0; b < m->blocks; b++)
@@ -248,6 +251,7 @@ static void grad_tables(const Norm *m, int64_t set)
     // a constant 0, not a product with 0, so that a sum that is not finite does
     // not spread
     bool shares = !is_idle(m->c);
+
     for (int64_t i = 0; i < m->channels; i += m->per) {
         double bar = 0, bar_z = 0;
         for (int64_t k = i; k < i + m->per && shares; k++) {

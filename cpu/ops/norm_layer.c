@@ -30,6 +30,7 @@ static Norm norm_of(const Call *c)
     Dims s = c->x[0]->dim;
     Norm m = {.c = c};
     RowNorm *all = &m.all;
+
     all->rows = s.n * positions(s), all->channels = s.c;
     all->eps = c->attr->layer_norm.eps;
     m.block = norm_block(s.c);
@@ -90,6 +91,7 @@ static void grad_task(void *ctx, int64_t task, int thread)
     int64_t from;
     RowNorm r = rows_of(m, task, &from);
     RowGrad p = {.dy = floats(c->dy, from), .add = !(c->fresh & 1)};
+
     (void)thread;
     if (c->dx[0]) p.dx = floats(c->dx[0], from);
     if (m->parts) {
@@ -106,6 +108,7 @@ static void join_task(void *ctx, int64_t task, int thread)
     int64_t c0 = task * SLICE, wide = m->all.channels;
     int64_t count = least(SLICE, wide - c0);
     (void)thread;
+
     for (int k = 1; k <= 2; k++) {
         if (!m->c->dx[k]) continue;
         const float *part = m->parts + (k - 1) * wide + c0;

@@ -71,6 +71,7 @@ static void fwd_task(void *ctx, int64_t row, int thread)
     const Part pd = part_of(j, 0, p.d), ph = part_of(j, 1, p.h);
     const float by = inverse_divisor(j, 0, p.d) * inverse_divisor(j, 1, p.h);
     float line[ROOM];
+
     for (int64_t w = 0; w < j->y.w; w += j->cols) {
         const int64_t cols = least(j->cols, j->y.w - w);
         const int64_t first = w * s - j->g.lo[2];
@@ -116,6 +117,7 @@ static void bwd_task(void *ctx, int64_t row, int thread)
     windows_of(j, 0, p.d, &d0, &d1);
     windows_of(j, 1, p.h, &h0, &h1);
     float line[ROOM], sum[ROOM];
+
     for (int64_t w = 0; w < j->x.w; w += j->cols) {
         const int64_t cols = least(j->cols, j->x.w - w);
         int64_t from, to, none;

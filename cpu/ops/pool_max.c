@@ -57,6 +57,7 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
     int64_t n = row / j->y.h / j->y.d;
     int64_t at[3] = {d * g->s[0] - g->lo[0], h * g->s[1] - g->lo[1],
                      w * g->s[2] - g->lo[2]};
+
     // only the list of addresses of this direction is filled; the rule for
     // shapes leaves every window at least one tap inside
     const float *x[TAPS_MOST];
@@ -68,6 +69,7 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
                  .cols = cols,
                  .step = (int64_t)g->s[2] * j->x.c,
                  .channels = j->x.c};
+
     for (int k = 0; k < g->k[0] * g->k[1] * g->k[2]; k++) {
         int64_t id = at[0] + k / g->k[2] / g->k[1];
         int64_t ih = at[1] + k / g->k[2] % g->k[1], iw = at[2] + k % g->k[2];
@@ -81,6 +83,7 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
             dx[p.taps] = floats(j->c->dx[0], i * j->x.c);
         number[p.taps++] = k;
     }
+
     // results, dy and `which` have the same order
     int64_t out = (row * j->y.w + w) * j->y.c;
     uint8_t *which = (uint8_t *)j->c->saved + out;

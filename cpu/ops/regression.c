@@ -36,6 +36,7 @@ static Errors errors_of(const Call *c, int64_t from)
                 .t = floats(c->x[1], from),
                 .m = c->x[2] ? floats(c->x[2], from) : NULL,
                 .q = c->x[3] ? floats(c->x[3], from) : NULL};
+
     switch (call_op(c)) {
     case OP_mae:
         e.kind = ERROR_MAE;

@@ -104,6 +104,7 @@ static void fwd_task(void *ctx, int64_t task, int thread)
     const int64_t C = j->x.c, end = least(line_count(j->y), (task + 1) * ROWS);
     float line[ROOM];
     Column column[COLS];
+
     for (int64_t w = 0; w < j->y.w; w += j->cols) {
         const int64_t last = least(j->y.w, w + j->cols) - 1;
         const int64_t from = mix_at(j->axis[2], w).i[0];
@@ -128,9 +129,11 @@ static void grad_lines(const Job *j, int64_t row, int64_t from, int64_t count,
     const LinePlace p = line_place(j->x, row);
     const int64_t C = j->y.c;
     int64_t d0, d1, h0, h1;
+
     mix_range(j->axis[0], p.d, &d0, &d1);
     mix_range(j->axis[1], p.h, &h0, &h1);
     memset(line, 0, (size_t)(count * C) * sizeof *line);
+
     for (int64_t q = d0; q < d1; q++) {
         const double share = mix_weight(j->axis[0], q, p.d);
         for (int64_t r = h0; share > 0 && r < h1; r++) {
@@ -165,6 +168,7 @@ static void bwd_task(void *ctx, int64_t task, int thread)
     const int64_t C = j->x.c, end = least(line_count(j->x), (task + 1) * ROWS);
     float line[ROOM], sum[ROOM];
     Column column[COLS];
+
     for (int64_t w = 0; w < j->x.w; w += j->cols) {
         const int64_t cols = least(j->cols, j->x.w - w);
         int64_t from, to, none;

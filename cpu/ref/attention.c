@@ -36,6 +36,7 @@ static Head head_of(const Call *c, int64_t i)
     Dims s = c->y->dim;
     int heads = c->attr->attention.heads;
     Head h = {.c = c, .positions = positions(s), .width = s.c};
+
     h.depth = s.c / heads;
     h.n = i / heads, h.head = i % heads;
     h.count = length_of(c->x[1], h.n, h.positions);
@@ -96,15 +97,18 @@ static void forward_row(const Head *h, int64_t p)
     real *y = values(c->y) + row_of(h, p);
     double *sum = (double *)c->scratch + row_of(h, p), max = -INFINITY, all = 0;
     float draw[ATTEND_DRAWS];
+
     for (int64_t d = 0; d < h->depth; d++) sum[d] = 0;
     for (int64_t j = 0; j < h->count && p < h->count; j++)
         max = fmax(max, score(h, p, j));
+
     for (int64_t j = 0; j < h->count && p < h->count; j++) {
         double e = exp(score(h, p, j) - max);
         all += e;
         axpy(sum, e * kept(h, p, j, draw, false), h->v + j * 3 * h->width,
              h->depth);
     }
+
     for (int64_t d = 0; d < h->depth; d++)
         y[d] = (real)(p < h->count ? sum[d] / all : 0);
     if (c->saved) *saved_of(h, p) = (real)(p < h->count ? max + log(all) : 0);
@@ -140,6 +144,7 @@ static void backward_row(const Head *h, int64_t p)
     double *dq = (double *)c->scratch + row, *dk = dq + h->width,
            *dv = dk + h->width;
     float draw[ATTEND_DRAWS];
+
     for (int64_t d = 0; d < h->depth; d++) dq[d] = dk[d] = dv[d] = 0;
     double mean = mean_of(h, p);
     for (int64_t j = 0; j < h->count && p < h->count; j++) {
@@ -151,6 +156,7 @@ static void backward_row(const Head *h, int64_t p)
         axpy(dk, at.grad, h->q + i * 3 * h->width, h->depth);
         axpy(dv, at.weight, values(c->dy) + row_of(h, i), h->depth);
     }
+
     real *dx = values(c->dx[0]) + row;
     for (int k = 0; k < 3; k++)
         for (int64_t d = 0; d < h->depth; d++)

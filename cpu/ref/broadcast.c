@@ -82,6 +82,7 @@ static void grad_items(void *ctx, int64_t from, int64_t to)
     Dims own = out->dim, all = j->c->y->dim;
     bool fresh = is_fresh(j->c, j->operand), together = own.c != all.c;
     int64_t blocks = ceil_div(own.c, BLOCK);
+
     // own.c != all.c: one channel, used by all channels of dy
     for (int64_t item = from; item < to; item++) {
         double sum[BLOCK] = {0};
@@ -111,6 +112,7 @@ static bool broadcast_bwd(const Call *c, GradFn *const grad[2])
     Job j = {.c = c,
              .a = view_of(kept ? c->x[0] : NULL, s),
              .b = view_of(kept ? c->x[1] : NULL, s)};
+
     for (j.operand = 0; j.operand < 2; j.operand++) {
         if (!c->dx[j.operand]) continue;
         Dims own = c->dx[j.operand]->dim;

@@ -38,6 +38,7 @@ static void count_items(void *ctx, int64_t from, int64_t to)
     Dims s = j->c->x[0]->dim;
     int64_t blocks = ceil_div(s.c, BLOCK), count = positions(s);
     bool numbers = s.c > 1 && j->t.dim.c == 1;
+
     for (int64_t item = from; item < to; item++) {
         int64_t n = item / blocks, first = item % blocks * BLOCK;
         int64_t width = least(BLOCK, s.c - first);

@@ -33,6 +33,7 @@ static double window_dot(const ConvProblem *r, const real *x, const real *w,
     // neighbouring taps of all channels are contiguous in both operands
     bool run = g->dil[2] == 1 && g->groups == 1;
     double sum = 0;
+
     for (int64_t kd = td.from; kd < td.to; kd++) {
         for (int64_t kh = th.from; kh < th.to; kh++) {
             const real *wk = w + (kd * g->k[1] + kh) * g->k[2] * r->a;
@@ -54,6 +55,7 @@ static void fprop_rows(void *ctx, int64_t from, int64_t to)
     const Job *j = ctx;
     const ConvProblem *r = j->r;
     int64_t taps = window_taps(&r->win);
+
     for (int64_t row = from; row < to; row++) {
         Place p = place(r->grid, row * r->grid.w);
         Taps td = taps_inside(&r->win, 0, p.d, r->image.d);
@@ -93,6 +95,7 @@ static void dgrad_block(const Job *j, Place p, int64_t w0, int64_t count,
     const Window *g = &r->win;
     int64_t taps = window_taps(g), c0 = group * r->a + a0;
     double sum[BLOCK_W][BLOCK_A] = {{0}}; // 4 KiB: fits L1
+
     for (int64_t k = 0; k < taps; k++) {
         int64_t kk[3];
         tap_split(g, k, kk);
@@ -108,6 +111,7 @@ static void dgrad_block(const Job *j, Place p, int64_t w0, int64_t count,
             }
         }
     }
+
     for (int64_t i = 0; i < count; i++) {
         real *x = j->out + at(r->image, p.n, p.d, p.h, w0 + i) + c0;
         for (int64_t a = 0; a < na; a++)
@@ -148,12 +152,15 @@ static void wgrad_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
     const ConvProblem *r = j->r;
     const Window *g = &r->win;
     int64_t kk[3], from[3], to[3], taps = window_taps(g);
+
     tap_split(g, k, kk);
+
     // extents d, h, w follow each other in Dims
     const int32_t *count = &r->grid.d, *size = &r->image.d;
     for (int i = 0; i < 3; i++)
         result_range(g, i, kk[i], count[i], size[i], &from[i], &to[i]);
     double sum[BLOCK_B][BLOCK_A] = {{0}};
+
     for (int64_t n = 0; n < r->grid.n; n++) {
         for (int64_t d = from[0]; d < to[0]; d++) {
             for (int64_t h = from[1]; h < to[1]; h++) {
@@ -171,6 +178,7 @@ static void wgrad_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
             }
         }
     }
+
     for (int64_t b = 0; b < nb; b++)
         for (int64_t a = 0; a < na; a++)
             put(&j->out[((b0 + b) * taps + k) * r->a + a0 + a], sum[b][a],
@@ -184,6 +192,7 @@ static void wgrad_part(void *ctx, int64_t from, int64_t to)
     const ConvProblem *r = j->r;
     int64_t taps = window_taps(&r->win);
     int64_t blocks = ceil_div(r->b, BLOCK_B);
+
     for (int64_t i = from; i < to; i++) {
         int64_t k = i % taps, block = i / taps % blocks;
         int64_t group = i / taps / blocks;

@@ -101,6 +101,7 @@ static void embed_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
     Dims s = j->to->dim, box = j->from->dim;
+
     for (int64_t row = from; row < to; row++) {
         Place p = place(s, row);
         int d = p.d - j->d, h = p.h - j->h, w = p.w - j->w;

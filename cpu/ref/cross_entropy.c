@@ -69,6 +69,7 @@ static void value_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
     const Job *j = ctx;
     int classes = j->views.x.c;
     (void)set;
+
     for (int64_t row = from; row < to; row++) {
         double m = counted(j, row);
         if (m == 0) continue;
@@ -131,6 +132,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
     const Job *j = ctx;
     int classes = j->views.x.c;
     bool fresh = is_fresh(j->c, 0);
+
     for (int64_t row = from; row < to; row++) {
         const real *x = values(j->c->x[0]) + row * classes;
         real *dx = values(j->c->dx[0]) + row * classes;

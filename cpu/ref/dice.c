@@ -37,6 +37,7 @@ static bool row_open(const Job *j, int64_t row, Row *r)
     r->t = view_row(&s->t, row);
     r->m = view_row(&s->m, row);
     r->q = view_row(&s->q, row);
+
     // the largest logit is searched before it is known that the row counts; a
     // NaN in it shows up in exp
     r->max = r->x[0], r->sum = 0;
@@ -45,6 +46,7 @@ static bool row_open(const Job *j, int64_t row, Row *r)
         if (r->m[i * s->m.step] != 0 && r->q[i * s->q.step] != 0) counts = true;
         if (r->x[i] > r->max) r->max = r->x[i];
     }
+
     // exp only for a row that counts
     if (counts && s->x.c > 1)
         for (int i = 0; i < s->x.c; i++) r->sum += exp(r->x[i] - r->max);
@@ -78,6 +80,7 @@ static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
     const Job *j = ctx;
     Dims dim = j->views.x;
     double *bce = sum + SUMS * (int64_t)dim.c, *mask = bce + 1;
+
     for (int64_t p = from; p < to; p++) {
         Row r;
         if (!row_open(j, n * positions(dim) + p, &r)) {
@@ -127,6 +130,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
     const Job *j = ctx;
     Dims dim = j->views.x;
     bool fresh = is_fresh(j->c, 0);
+
     for (int64_t row = from; row < to; row++) {
         const Coef *coef = j->coef + row / positions(dim) * dim.c;
         real *dx = values(j->c->dx[0]) + row * dim.c;

@@ -65,6 +65,7 @@ static void drop_channels(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
     int64_t p = positions(j->c->y->dim);
+
     for (int64_t item = from; item < to; item++) {
         double factor[DRAWS];
         draw(j, item, factor);
@@ -91,12 +92,14 @@ static bool drop(const Call *c, const Tensor *from, const Tensor *to,
     Dims s = c->y->dim;
     bool spatial = c->attr->op == OP_spatial_dropout;
     Job j = {.c = c, .from = values(from), .to = values(to), .fresh = fresh};
+
     if (!to) return true;
     if (!c->train) {
         range_run(c, numel(s), 1, copy, &j);
         return true;
     }
     j.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
+
     // infinite for p = 1, but then it is never used
     j.factor = 1 / (1 - (double)j.p);
     j.draws = spatial ? s.c : positions(s) * s.c;

@@ -60,6 +60,7 @@ static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
     const Job *j = ctx;
     const int64_t first = n * positions(j->c->x[0]->dim);
     double diff[DOSE_BINS];
+
     for (int64_t row = first + from; row < first + to; row++) {
         const real *m = row_inside(j, row);
         if (!m) continue;
@@ -122,6 +123,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
     const Dims x = j->c->x[0]->dim;
     const bool fresh = is_fresh(j->c, 0);
     double sum[DOSE_BINS];
+
     for (int64_t row = from; row < to; row++) {
         const real *m = row_inside(j, row);
         const double *g = j->g + row / positions(x) * j->structures * j->bins;

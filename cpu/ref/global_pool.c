@@ -39,6 +39,7 @@ static void mean_blocks(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
     Dims s = c->x[0]->dim;
+
     for (int64_t i = from; i < to; i++) {
         int64_t n, nc, c0 = block_of(s, i, &n, &nc);
         double sum[BLOCK] = {0};
@@ -57,6 +58,7 @@ static void max_blocks(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
     Dims s = c->x[0]->dim;
+
     for (int64_t i = from; i < to; i++) {
         int64_t n, nc, c0 = block_of(s, i, &n, &nc);
         const real *x = values(c->x[0]) + n * positions(s) * s.c + c0;

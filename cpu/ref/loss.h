@@ -94,6 +94,7 @@ static inline void mean_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
     const MeanJob *j = ctx;
     const LossViews *s = &j->views;
     (void)set;
+
     for (int64_t row = from; row < to; row++) {
         const real *x = values(j->c->x[0]) + row * s->x.c;
         const real *t = view_row(&s->t, row), *m = view_row(&s->m, row);
@@ -123,6 +124,7 @@ static inline void mean_rows(void *ctx, int64_t from, int64_t to)
     const MeanJob *j = ctx;
     const LossViews *s = &j->views;
     bool fresh = is_fresh(j->c, 0);
+
     for (int64_t row = from; row < to; row++) {
         const real *x = values(j->c->x[0]) + row * s->x.c;
         real *dx = values(j->c->dx[0]) + row * s->x.c;

@@ -87,6 +87,7 @@ static void forward(void *ctx, int64_t from, int64_t to)
     Size z = size_of(c);
     int64_t h = z.units;
     real *gates = c->saved, *cells = gates ? gates + z.n * z.steps * 4 * h : 0;
+
     for (int64_t n = from; n < to; n++) {
         int64_t count = length_of(c->x[3], n, z.steps);
         real *y = values(c->y) + n * z.steps * h;
@@ -122,6 +123,7 @@ static void grad(const Call *c, const real *dy, const real *cell,
 {
     int64_t units = c->y->dim.c;
     const real *w = values(c->x[1]);
+
     for (int64_t u = 0; u < units; u++) {
         double i = gates[u], f = gates[units + u];
         double g = gates[2 * units + u], o = gates[3 * units + u];
@@ -134,6 +136,7 @@ static void grad(const Call *c, const real *dy, const real *cell,
         dc[u] = v * f;
         dh[u] = 0;
     }
+
     for (int64_t k = 0; k < 4 * units; k++)
         axpy(dh, gates[k], w + k * units, units);
 }
@@ -145,6 +148,7 @@ static void backward(void *ctx, int64_t from, int64_t to)
     Size z = size_of(c);
     int64_t h = z.units;
     real *gates = c->saved, *cells = gates + z.n * z.steps * 4 * h;
+
     for (int64_t n = from; n < to; n++) {
         int64_t count = length_of(c->x[3], n, z.steps);
         double *dh = (double *)c->scratch + 2 * n * h, *dc = dh + h;
@@ -176,6 +180,7 @@ bool KERNEL(lstm_bwd)(const Call *c)
     Size z = size_of(c);
     Dims s = c->x[0]->dim;
     const real *dz = c->saved;
+
     range_run(c, z.n, 4 * z.steps * z.units * z.units, backward, (void *)c);
     if (c->dx[0]) range_run(c, rows(s), s.c, copy_dx, (void *)c);
     if (c->dx[1]) {
@@ -183,6 +188,7 @@ bool KERNEL(lstm_bwd)(const Call *c)
             conv_problem_of(c, op_window(c->attr, c->x[1]), c->y->dim, s);
         conv_wgrad(&r, values(c->y), dz, values(c->dx[1]), is_fresh(c, 1));
     }
+
     if (c->dx[2]) conv_bias_grad(c, s, dz, values(c->dx[2]), is_fresh(c, 2));
     return true;
 }

@@ -42,6 +42,7 @@ static Norm norm_of(const Call *c)
     Dims s = c->x[0]->dim;
     const Attr *a = c->attr;
     Norm m = {.c = c, .sets = s.n, .rows = positions(s), .channels = s.c};
+
     m.groups = s.c;
     switch (call_op(c)) {
     case OP_batch_norm:
@@ -60,6 +61,7 @@ static Norm norm_of(const Call *c)
         m.sets = rows(s), m.rows = 1, m.groups = 1;
         m.eps = a->layer_norm.eps;
     }
+
     m.all = (double)m.rows;
     m.mean = c->scratch;
     if (!m.mean) return m; // only extents are known yet
@@ -165,11 +167,13 @@ static bool measure(Norm *m)
     int64_t all = m->sets * m->channels, per = m->channels / m->groups;
     double *sums =
         sum_run(c, m->sets, m->rows, m->channels, add_values, m, m->sums);
+
     if (!all_ranks(m, sums, m->channels)) return false;
     memcpy(m->mean, sums, (size_t)all * sizeof *sums);
     group_means(m, m->mean, m->channels);
     sums = sum_run(c, m->sets, m->rows, m->channels, add_squares, m, m->sums);
     if (!all_ranks(m, sums, m->channels)) return false;
+
     // rstd holds the variance until the end
     memcpy(m->rstd, sums, (size_t)all * sizeof *sums);
     group_means(m, m->rstd, m->channels);
@@ -214,6 +218,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
 {
     const Norm *m = ctx;
     const real *gamma = values(m->c->x[1]), *beta = values(m->c->x[2]);
+
     for (int64_t i = from; i < to; i++) {
         const double *mean = m->mean + i / m->rows * m->channels;
         const double *rstd = m->rstd + i / m->rows * m->channels;
@@ -252,6 +257,7 @@ static void add_gradients(void *ctx, int64_t set, int64_t from, int64_t to,
     const Norm *m = ctx;
     const double *mean = m->mean + set * m->channels;
     const double *rstd = m->rstd + set * m->channels;
+
     for (int64_t i = from; i < to; i++) {
         const real *x = row_of(m, m->c->x[0], set, i);
         const real *dy = row_of(m, m->c->dy, set, i);
@@ -285,6 +291,7 @@ static void bwd_rows(void *ctx, int64_t from, int64_t to)
     const Norm *m = ctx;
     const real *gamma = values(m->c->x[1]);
     bool fresh = is_fresh(m->c, 0);
+
     for (int64_t i = from; i < to; i++) {
         int64_t set = i / m->rows;
         const double *mean = m->mean + set * m->channels;
@@ -311,11 +318,13 @@ static bool norm_bwd(const Call *c)
         recall(&m);
     m.bwd_sums =
         sum_run(c, m.sets, m.rows, 2 * m.channels, add_gradients, &m, m.sums);
+
     // of this rank's rows: gradients of parameters are summed over ranks later
     put_affine(&m, m.bwd_sums);
     if (!all_ranks(&m, m.bwd_sums, 2 * m.channels)) return false;
     if (!c->dx[0]) return true;
     const real *gamma = values(c->x[1]);
+
     // given statistics are constants: their terms are set to 0 and not
     // multiplied by it, so that a sum that is not finite does not spread
     for (int64_t i = 0; i < m.sets * 2 * m.channels; i++)

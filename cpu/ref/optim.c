@@ -31,6 +31,7 @@ static void sgd(const Job *j, int64_t from, int64_t to)
     const bool nesterov = f.of[FACTOR_NESTEROV] != 0;
     const real *grad = j->u->grad;
     real *p = j->u->value, *m = j->u->m;
+
     for (int64_t i = from; i < to; i++) {
         real g = grad[i] * f.of[FACTOR_SCALE];
         g += f.of[FACTOR_DECAY] * p[i];

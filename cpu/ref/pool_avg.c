@@ -36,6 +36,7 @@ static void window_sum(const Job *j, Place p, int64_t c0, int64_t nc,
     Taps td = taps_inside(&j->win, 0, p.d, j->x.d);
     Taps th = taps_inside(&j->win, 1, p.h, j->x.h);
     Taps tw = taps_inside(&j->win, 2, p.w, j->x.w);
+
     for (int64_t kd = td.from; kd < td.to; kd++)
         for (int64_t kh = th.from; kh < th.to; kh++)
             for (int64_t kw = tw.from; kw < tw.to; kw++)

@@ -37,6 +37,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
     const Job *j = ctx;
     const int32_t *k = j->win.k;
     int64_t channels = j->x.c;
+
     for (int64_t row = from; row < to; row++) {
         Place p = place(j->y, row);
         Taps td = taps_inside(&j->win, 0, p.d, j->x.d);
@@ -66,6 +67,7 @@ static void bwd_rows(void *ctx, int64_t from, int64_t to)
     const Job *j = ctx;
     const real *dy = values(j->c->dy);
     const int32_t *tap = j->c->saved;
+
     for (int64_t row = from; row < to; row++) {
         Place p = place(j->x, row);
         real *dx = values(j->c->dx[0]) + row * j->x.c;

@@ -58,6 +58,7 @@ static void position_grad(const Job *j, Place q, int64_t c0, int64_t nc,
     mix_range(j->axis[0], q.d, &d0, &d1);
     mix_range(j->axis[1], q.h, &h0, &h1);
     mix_range(j->axis[2], q.w, &w0, &w1);
+
     for (int64_t d = d0; d < d1; d++) {
         double wd = mix_weight(j->axis[0], d, q.d);
         for (int64_t h = h0; wd > 0 && h < h1; h++) {

@@ -45,6 +45,7 @@ INLINE void normal(V a, V *e, V *below)
     V end = v_set(15), c = v_min(end, a); // NaN stays
     V head = (V)((Vi)c & high), half = v_set(0.5f);
     V less = (c - head) * (c + head) * half;
+
     *e = clear(a > end, v_exp_large(-(head * head * half), less));
     V t = v_set(1) / v_fma(a, half, v_set(1)), u = t - half;
     V q = v_set(-4.053862765e-2f);
@@ -84,6 +85,7 @@ INLINE V grad(SmoothAct kind, V k)
     V one = v_set(1), near, far, e, below;
     if (kind == SMOOTH_SIGMOID) return k * (one - k);
     if (kind == SMOOTH_TANH) return (one - k) * (one + k);
+
     if (kind == SMOOTH_GELU) {
         V a = (V)((Vi)k & ~SIGN);
         normal(a, &e, &below);
@@ -91,6 +93,7 @@ INLINE V grad(SmoothAct kind, V k)
         far = e * v_fma(a, v_set(-0.398942280f), below) * TINY;
         return v_select(k < 0, far, one - far);
     }
+
     // s (1 + x (1 - s))
     halves(k, &near, &far);
     return v_select(k < 0, far * v_fma(k, near, one) * TINY,

@@ -31,6 +31,7 @@ INLINE WITH_TILES void set_shapes(int high, int wide, int step)
     const int cols[2] = {wide < TILE ? wide : TILE,
                          wide > TILE ? wide - TILE : 0};
     Shapes s = {.palette = 1};
+
     for (int i = 0; i < 2; i++) {
         for (int j = 0; j < 2 && rows[i]; j++) {
             s.rows[2 * i + j] = (uint8_t)(cols[j] ? rows[i] : 0);
@@ -41,6 +42,7 @@ INLINE WITH_TILES void set_shapes(int high, int wide, int step)
         s.rows[6 + i] = (uint8_t)(cols[i] ? step : 0);
         s.bytes[6 + i] = (uint16_t)(4 * cols[i]);
     }
+
     // GCC 12 assumes that the instruction reads 8 bytes and would not store the
     // rest
     __asm__ volatile("" : : "r"(&s) : "memory");

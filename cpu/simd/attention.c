@@ -13,6 +13,7 @@ float ISA_NAME(attend_row)(float *s, int64_t n, float scale, float *most,
     int64_t whole = n - n % LANES;
     int rest = (int)(n - whole);
     V v = v_set(-INFINITY), k = v_set(scale);
+
     for (int64_t i = 0; i < whole; i += LANES) v = v_max(v, v_load(s + i) * k);
     float lane[LANES];
     v_store(lane, v);
@@ -25,6 +26,7 @@ float ISA_NAME(attend_row)(float *s, int64_t n, float scale, float *most,
         v_store(s + i, e);
         all += e;
     }
+
     if (rest) {
         V e = v_exp_negative(v_load_part(s + whole, rest) * k - m);
         v_store_part(s + whole, e, rest);
@@ -33,6 +35,7 @@ float ISA_NAME(attend_row)(float *s, int64_t n, float scale, float *most,
         v_store_part(keep, e, rest);
         all += v_load(keep);
     }
+
     float factor = expf(old - peak);
     *sum = *sum * factor + v_sum(all);
     *most = peak;
@@ -53,6 +56,7 @@ INLINE void grad(float *s, float *da, float scale, const float *log,
         m = step ? v_load_part(mean, n) : v_set(*mean);
         x = v_load_part(s, n), d = v_load_part(da, n);
     }
+
     // at most 0 up to rounding: log is the logarithm of the sum over the row
     V e = x * k - l;
     V a = v_exp_negative(v_select(e > 0, v_zero(), e));

@@ -18,6 +18,7 @@ double ISA_NAME(bce_sum)(const float *x, const float *t, int64_t n,
 {
     double all = 0;
     V w = v_set(weight);
+
     for (int64_t i = 0; i < n;) {
         V sum = v_zero();
         for (int k = 0; k < RUN && i < n; k++, i += LANES) {

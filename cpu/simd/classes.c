@@ -48,6 +48,7 @@ static void split(const float *x, int n, int classes, Planes p)
     default:
         split_rows(x, n, classes, p);
     }
+
     for (int c = 0; c < classes; c++)
         for (int i = n; i % LANES; i++) p[c][i] = 0;
 }
@@ -96,12 +97,14 @@ INLINE V exponentials(Planes p, int i, int classes)
 {
     V most = v_load(p[0] + i), rest = v_zero();
     Vi first = {0};
+
     for (int c = 1; c < classes; c++) {
         V x = v_load(p[c] + i);
         Vi more = x > most, number = (Vi){0} + c;
         most = v_select(more, x, most);
         first = (more & number) | (~more & first);
     }
+
     for (int c = 0; c < classes; c++) {
         V x = v_load(p[c] + i) - most, e = v_exp_negative(x);
         // 0 instead of the least result of v_exp_negative()
@@ -159,6 +162,7 @@ void ISA_NAME(class_sums)(const Classes *r, double *sum)
 {
     Planes p;
     D loss[2] = {{0}}, count[2] = {{0}};
+
     for (int64_t from = 0; from < r->rows; from += CHUNK) {
         int n = rows_at(from, r->rows);
         split(r->x + from * r->classes, n, r->classes, p);
@@ -257,6 +261,7 @@ void ISA_NAME(class_region_sums)(const Classes *r, double *sum)
     Targets t;
     float m[CHUNK];
     D all[TERMS * CLASSES_MAX][2], count[2] = {{0}};
+
     memset(all, 0, sizeof all);
     for (int64_t from = 0; from < r->rows; from += CHUNK) {
         int n = rows_at(from, r->rows);
@@ -283,6 +288,7 @@ void ISA_NAME(class_region_sums)(const Classes *r, double *sum)
             add_to(all[TERMS * c + 2], truth);
         }
     }
+
     for (int k = 0; k < TERMS * r->classes; k++) sum[k] = sum_of(all[k]);
     sum[TERMS * r->classes] = sum_of(count);
 }
@@ -295,6 +301,7 @@ void ISA_NAME(class_region_grad)(const Classes *r, const float *coef, float *dx,
     Planes p;
     Targets t;
     const float *a = coef, *b = coef + r->classes;
+
     for (int64_t from = 0; from < r->rows; from += CHUNK) {
         int n = rows_at(from, r->rows);
         split(r->x + from * r->classes, n, r->classes, p);

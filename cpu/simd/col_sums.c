@@ -51,6 +51,7 @@ INLINE void dot_columns(const float *a, int64_t lda, const float *x,
     UNROLL for (int k = 0; k < deep; k++) UNROLL for (int j = 0; j < wide; j++)
         sum[k][j] = v_zero();
     int64_t r = 0;
+
     for (; r + deep <= rows; r += deep)
         UNROLL for (int k = 0; k < deep; k++, a += lda, x += ldx)
             UNROLL for (int j = 0; j < wide; j++)
@@ -60,6 +61,7 @@ INLINE void dot_columns(const float *a, int64_t lda, const float *x,
                 v_fma(part ? v_load_part(p, rest) : v_load(p),
                       part ? v_load_part(q, rest) : v_load(q), sum[k][j]);
         }
+
     for (; r < rows; r++, a += lda, x += ldx)
         UNROLL for (int j = 0; j < wide; j++)
         {
@@ -68,6 +70,7 @@ INLINE void dot_columns(const float *a, int64_t lda, const float *x,
                 v_fma(part ? v_load_part(p, rest) : v_load(p),
                       part ? v_load_part(q, rest) : v_load(q), sum[0][j]);
         }
+
     UNROLL for (int j = 0; j < wide; j++)
     {
         V all = sum[0][j];

@@ -17,6 +17,7 @@ INLINE void block(const DepthwiseRow *p, int64_t from, int high, int64_t c,
 {
     V sum[HIGH];
     UNROLL for (int i = 0; i < high; i++) sum[i] = v_zero();
+
     for (int64_t r = 0; r < p->runs; r++) {
         const float *x = p->run[r].a + p->at + from * p->lda + c;
         const float *w = p->w + p->run[r].k + c;
@@ -30,6 +31,7 @@ INLINE void block(const DepthwiseRow *p, int64_t from, int high, int64_t c,
             }
         }
     }
+
     V bias = !p->bias || p->add ? v_zero()
              : part             ? v_load_part(p->bias + c, rest)
                                 : v_load(p->bias + c);

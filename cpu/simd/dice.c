@@ -31,6 +31,7 @@ INLINE void sums(const float *x, const float *t, int64_t n, float weight,
 {
     V w = v_set(weight);
     D all[TERMS][2] = {{{0}}};
+
     for (int64_t i = 0; i < n;) {
         V sum[TERMS], term[TERMS];
         UNROLL for (int k = 0; k < TERMS; k++) sum[k] = v_zero();
@@ -54,6 +55,7 @@ INLINE void sums(const float *x, const float *t, int64_t n, float weight,
             all[k][0] += d_load(s), all[k][1] += d_load(s + LANES_D);
         }
     }
+
     for (int k = 0; k < TERMS; k++) {
         D both = all[k][0] + all[k][1];
         out[k] = 0;

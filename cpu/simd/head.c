@@ -48,6 +48,7 @@ INLINE void block(const PanelGemm *p, int64_t from, int high, int co)
     V sum[SUMS];
     UNROLL for (int i = 0; i < SUMS; i++) sum[i] = v_zero();
     const int last = (int)(p->len % LANES);
+
     for (int64_t r = 0; r < p->runs; r++) {
         const float *a = p->run[r].a + from * p->lda;
         const float *b = p->panel + p->run[r].k;
@@ -70,8 +71,10 @@ INLINE void block(const PanelGemm *p, int64_t from, int high, int co)
                     x, v_load_part(b + j * p->ldw + k, last), sum[i * co + j]);
         }
     }
+
     float all[SUMS + LANES];
     sum_lanes(sum, all);
+
     for (int i = 0; i < high; i++)
         for (int j = 0; j < co; j++) {
             float *y = p->y + (from + i) * p->ldy + j;

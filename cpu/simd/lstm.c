@@ -35,6 +35,7 @@ INLINE void step(const LstmStep *s, int64_t u, int n)
     UNROLL for (int k = 0; k < 4; k++)
         set(s->gates, k * s->units + u, gate[k], n);
     V cell = gate[0] * gate[2];
+
     if (s->cell) cell = v_fma(gate[1], get(s->cell, u, n), cell);
     set(s->next, u, cell, n);
     set(s->y, u, gate[3] * v_tanh(cell), n);

@@ -70,16 +70,19 @@ INLINE void stats(const float *x, int64_t rows, int64_t ldx, int wide, int rest,
     float shift[LANES], miss[LANES], m[LANES]; // about, off, square as arrays
     int n = vectors(wide), lanes = wide ? LANES : rest;
     UNROLL for (int j = 0; j < n; j++) sum[j] = off[j] = square[j] = v_zero();
+
     for (int64_t r = 0; r < rows; r++)
         UNROLL for (int j = 0; j < n; j++) sum[j] +=
             get(x + r * ldx, wide, rest, j);
     UNROLL for (int j = 0; j < n; j++) about[j] = sum[j] / v_set((float)rows);
+
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - about[j];
             off[j] += d;
             square[j] = v_fma(d, d, square[j]);
         }
+
     UNROLL for (int j = 0; j < n; j++)
     {
         v_store(shift, about[j]), v_store(miss, off[j]), v_store(m, square[j]);
@@ -115,6 +118,7 @@ INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
         scale[j] = get(a->scale + c, wide, rest, j);
         beta[j] = get(a->beta + c, wide, rest, j);
     }
+
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
@@ -158,6 +162,7 @@ INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
         scale[j] = get(a->scale + c, wide, rest, j);
         beta[j] = get(a->beta + c, wide, rest, j);
     }
+
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
@@ -166,6 +171,7 @@ INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
             s[j] += g;
             t[j] = v_fma(g, d, t[j]);
         }
+
     UNROLL for (int j = 0; j < n; j++)
     {
         v_store(part, s[j]), v_store(with, t[j]);
@@ -213,6 +219,7 @@ INLINE void grad(const float *dy, const float *x, const BnAffine *a, int64_t c,
         tilt[j] = get(a->tilt + c, wide, rest, j);
         if (act) beta[j] = get(a->beta + c, wide, rest, j);
     }
+
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];

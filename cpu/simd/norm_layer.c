@@ -55,6 +55,7 @@ INLINE void row_stats(const RowNorm *r, int64_t row, int n)
     const float *x = r->x + row * wide;
     double sum[ROWS] = {0}, off[ROWS] = {0}, square[ROWS] = {0};
     V about[ROWS], s[ROWS], t[ROWS];
+
     for (int64_t at = 0; at < wide; at += SPAN) {
         UNROLL for (int j = 0; j < n; j++) s[j] = v_zero();
 #define BODY(c, rest) add_values(x + (c), wide, n, rest, s)
@@ -62,8 +63,10 @@ INLINE void row_stats(const RowNorm *r, int64_t row, int n)
 #undef BODY
         UNROLL for (int j = 0; j < n; j++) sum[j] += v_sum(s[j]);
     }
+
     UNROLL for (int j = 0; j < n; j++) about[j] =
         v_set((float)(sum[j] / (double)wide));
+
     for (int64_t at = 0; at < wide; at += SPAN) {
         UNROLL for (int j = 0; j < n; j++) s[j] = t[j] = v_zero();
 #define BODY(c, rest) add_squares(x + (c), wide, n, rest, about, s, t)
@@ -75,6 +78,7 @@ INLINE void row_stats(const RowNorm *r, int64_t row, int n)
             square[j] += v_sum(t[j]);
         }
     }
+
     for (int j = 0; j < n; j++) {
         double bar = off[j] / (double)wide, m2 = square[j] - off[j] * bar;
         double mean = (double)about[j][0] + bar;

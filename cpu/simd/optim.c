@@ -95,11 +95,13 @@ double ISA_NAME(sum_squares)(const float *x, int64_t n)
     D sum[SUMS];
     UNROLL for (int k = 0; k < SUMS; k++) sum[k] = (D){0};
     int64_t i = 0;
+
     for (; i + 8 <= n; i += 8) UNROLL for (int k = 0; k < SUMS; k++)
         {
             D v = d_load(x + i + k * LANES_D);
             sum[k] += v * v; // a square of a float is exact in double
         }
+
     double s[8];
     memcpy(s, sum, sizeof s);
     for (int l = 0; i + l < n; l++) s[l] += (double)x[i + l] * x[i + l];

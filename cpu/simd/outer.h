@@ -25,6 +25,7 @@ INLINE TARGET void block(const Outer *p, int high, int wide, bool part)
     UNROLL for (int i = 0; i < high; i++) UNROLL for (int j = 0; j < wide; j++)
         sum[i][j] = v_zero();
     const float *a = p->a;
+
     for (int64_t r = 0; r < p->rows; r++) {
         const float *x = p->x + r * p->pitch;
         for (int64_t c = 0; c < p->cols; c++, a += p->lda, x += p->ldx) {
@@ -40,6 +41,7 @@ INLINE TARGET void block(const Outer *p, int high, int wide, bool part)
             }
         }
     }
+
     UNROLL for (int i = 0; i < high; i++)
     {
         if (i >= p->height) break;

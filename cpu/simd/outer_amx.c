@@ -87,6 +87,7 @@ INLINE WITH_TILES void block(const PairOuter *p, int64_t b, bool two, bool both)
     const ptrdiff_t number = sizeof(float), out = p->ldo * number;
     const ptrdiff_t a_row = p->step * number, x_row = p->ldx * number;
     float *o0 = p->out + b * p->high * p->ldo, *o1 = o0 + TILE * p->ldo;
+
     if (p->add) {
         _tile_loadd(0, o0, out);
         if (both) _tile_loadd(1, o0 + TILE, out);
@@ -98,6 +99,7 @@ INLINE WITH_TILES void block(const PairOuter *p, int64_t b, bool two, bool both)
         if (two) _tile_zero(2);
         if (two && both) _tile_zero(3);
     }
+
     const float *a = p->a + b * p->gap;
     for (int64_t r = 0; r < p->rows; r++) {
         const float *x = p->x + r * p->pitch;
@@ -118,6 +120,7 @@ INLINE WITH_TILES void block(const PairOuter *p, int64_t b, bool two, bool both)
             x += p->step * p->ldx;
         }
     }
+
     _tile_stored(0, o0, out);
     if (both) _tile_stored(1, o0 + TILE, out);
     if (two) _tile_stored(2, o1, out);
@@ -128,6 +131,7 @@ WITH_TILES void outer_amx(const PairOuter *p)
 {
     int set = 0;
     const bool both = p->width > TILE;
+
     for (int64_t b = 0; b * p->high < p->height; b++) {
         int64_t left = p->height - b * p->high;
         int high = left < p->high ? (int)left : p->high;

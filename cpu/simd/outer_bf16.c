@@ -35,6 +35,7 @@ void outer_bf16(const PairOuter *p)
                .high = p->high,
                .width = p->width,
                .add = p->add};
+
     for (int64_t i = 0; i < p->height; i += p->high) {
         o.a = p->a + i / p->high * p->gap;
         o.out = p->out + i * p->ldo;

@@ -16,6 +16,7 @@ double ISA_NAME(peak)(int64_t rounds)
     // operands that the compiler cannot see through
     __asm__ volatile("" : "+x"(one), "+x"(half));
     UNROLL for (int i = 0; i < SUMS; i++) sum[i] = v_zero();
+
     for (int64_t r = 0; r < rounds; r++) {
         UNROLL for (int i = 0; i < SUMS; i++) sum[i] = v_fma(half, one, sum[i]);
         // keeps sums of one round from being folded into another

@@ -33,8 +33,10 @@ INLINE TARGET void block(const PanelGemm *p, int64_t from, int high, int wide)
     V sum[HIGH_MAX][WIDE_MAX];
     UNROLL for (int i = 0; i < high; i++) UNROLL for (int j = 0; j < wide; j++)
         sum[i][j] = v_zero();
+
     // four base pointers and one distance address twelve pixels
     const ptrdiff_t lda = p->lda;
+
     for (int64_t r = 0; r < p->runs; r++) {
         const float *b = p->panel + p->run[r].k * (wide * LANES);
         const float *a0 = p->run[r].a + from * lda;
@@ -51,6 +53,7 @@ INLINE TARGET void block(const PanelGemm *p, int64_t from, int high, int wide)
             }
         }
     }
+
     // the bias is added last: its rounding error is then relative to the sum,
     // and the loop starts from zeros
     V bias[WIDE_MAX];

@@ -38,10 +38,12 @@ INLINE WITH_TILES void block(const PanelGemm *p, int64_t from, int co, int step,
     const ptrdiff_t result = p->ldy * (ptrdiff_t)sizeof(float);
     float *y0 = p->y + from * p->ldy + co, *y1 = y0 + TILE * p->ldy;
     const float *bias = p->bias ? p->bias + co : NULL;
+
     BEGIN(0, y0, bias);
     if (both) BEGIN(1, y0 + TILE, bias + TILE);
     if (two) BEGIN(2, y1, bias);
     if (two && both) BEGIN(3, y1 + TILE, bias + TILE);
+
     for (int64_t r = 0; r < p->runs; r++) {
         const float *a = p->run[r].a + from * p->lda;
         const float *b = p->panel + p->run[r].k * width + co;
@@ -60,6 +62,7 @@ INLINE WITH_TILES void block(const PanelGemm *p, int64_t from, int co, int step,
             }
         }
     }
+
     _tile_stored(0, y0, result);
     if (both) _tile_stored(1, y0 + TILE, result);
     if (two) _tile_stored(2, y1, result);
@@ -93,6 +96,7 @@ static WITH_TILES void product(const PanelGemm *p)
     const int step = step_of(p->len);
     int64_t set_high = 0;
     int set_wide = 0;
+
     for (int64_t from = 0; from < p->cols; from += 2 * TILE)
         for (int co = 0; co < p->co; co += 2 * TILE) {
             int64_t high = p->cols - from;

@@ -139,6 +139,7 @@ INLINE void row(const uint32_t *word, Vi least, D factor, const float *x,
         keep((Vi)(w >> 8) >= least, v_load(x + i), factor, add ? y + i : NULL,
              y + i);
     }
+
     int rest = (int)(n - i);
     if (!rest) return;
     Words w = {0};

@@ -86,6 +86,7 @@ INLINE double sum_of(const Errors *given, ErrorKind kind, int64_t n)
     // two sums, so that an addition need not wait for the previous one
     D even = d_set(0), odd = d_set(0);
     int64_t i = 0;
+
     for (; i + LANES <= n; i += LANES) {
         even += cost(&e, kind, i);
         odd += cost(&e, kind, i + LANES_D);
@@ -118,6 +119,7 @@ INLINE void grads(const Errors *given, ErrorKind kind, int64_t n, double factor,
     const Errors e = *given; // a copy, so that stores to dx cannot change it
     const D f = d_set(factor);
     int64_t i = 0;
+
     for (; i + LANES_D <= n; i += LANES_D) {
         D d = element_grad(&e, kind, i, f);
         d_store(dx + i, add ? d_load(dx + i) + d : d);

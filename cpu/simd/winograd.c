@@ -237,6 +237,7 @@ INLINE void all_out_of_planes(const Tile *t, const float *from,
 {
     bool whole = t->r1 >= n && t->c1 >= n;
     int64_t k = 0;
+
     for (; k + LANES <= t->channels; k += LANES) {
         V b = bias ? v_load(bias + k) : v_zero();
         const Finish f = finish_of(epilogue, k, false, LANES);
@@ -245,6 +246,7 @@ INLINE void all_out_of_planes(const Tile *t, const float *from,
         else
             out_of_planes(t, from + k, b, &f, y + k, n, false, false, LANES);
     }
+
     int last = (int)(t->channels - k);
     if (!last) return;
     V b = bias ? v_load_part(bias + k, last) : v_zero();

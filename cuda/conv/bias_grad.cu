@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(BLOCK, 4) bias_kernel(const Bias p)
     const Element<D> *at =
         (const Element<D> *)p.dy + s.from * p.cols.channels + s.c;
     double sum[1][V] = {};
+
     for (int64_t row = s.from; row < s.to; row += RUN * (int64_t)p.cols.deep) {
         float run[V] = {};
 #pragma unroll
@@ -35,6 +36,7 @@ __global__ void __launch_bounds__(BLOCK, 4) bias_kernel(const Bias p)
         }
         for (int v = 0; v < V; v++) sum[0][v] += (double)run[v];
     }
+
     const ColTotal all =
         col_grid_sums<1, V>(p.cols, s, sum, p.parts, p.counters);
     if (!all.sum) return;

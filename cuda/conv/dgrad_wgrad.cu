@@ -301,6 +301,7 @@ __device__ __forceinline__ float store_dx(const DgradWgrad &p,
     const int lane = (int)threadIdx.x % WARP;
     const int mine = half * 2 + lane % 2; // line of 16 bytes
     uint4 stored[LINES] = {};
+
 #pragma unroll
     for (int i = 0; i < LINES; i++) {
         transpose_rows<PITCH>(acc[i], transposed);
@@ -323,7 +324,9 @@ __device__ __forceinline__ float store_dx(const DgradWgrad &p,
         }
         *at = stored[i];
     }
+
     if (!side.grads.runs) return 0;
+
     // over the stored values, two channels at a time to save registers
     float mine_of_all = 0;
 #pragma unroll
@@ -381,6 +384,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     const ConcatOperand &side = p.side[c0 >= p.border];
     const int first = (int)blockIdx.x * p.run;
     const int count = p.run < p.count - first ? p.run : p.count - first;
+
     for (int i = t; i < TAPS * CHANNELS * TILE_LINES; i += THREADS) {
         const int line = i % TILE_LINES, k = i / TILE_LINES % TAPS;
         const int b = i / TILE_LINES / TAPS;
@@ -389,9 +393,11 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                        (int64_t)(b * TAPS + k) * p.channels + c0 + line * 8,
                    true);
     }
+
     fill(p, side, c0, box_at(p, first), &s.stage[0]);
     cp_async_commit();
     s.sums[t] = 0;
+
     if (t < CHANNELS) {
         const int c = c0 - side.from + t;
         s.norm_bwd[t] = p.norm_bwd.table[t];
@@ -399,11 +405,13 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         if (side.norm_on_load.table)
             s.deferred_norm[t] = side.norm_on_load.table[c];
     }
+
     __syncthreads();
 
     const int line = warp % ACROSS * LINES, half = warp / ACROSS;
     const int m = warp % 2, n = warp / 2; // of dw
     float acc[TAPS][4] = {}, sum[TAPS][4] = {};
+
     for (int i = 0; i < count; i++) {
         const Box b = box_at(p, first + i);
         Stage &now = s.stage[i % 2];
@@ -442,6 +450,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                 (int64_t)blockIdx.x * CHANNELS + n * 8 + lane % 4 * 2 + i % 2;
             p.parts[(b * TAPS + k) * p.channels + c0 + a] = sum[k][i];
         }
+
     if (p.sums.parts) {
         const int which = t / CHANNELS, c = t % CHANNELS;
         // the lane that has the sum in each warp, see store_dx
@@ -533,6 +542,7 @@ bool dgrad_wgrad_run(const ConvProblem *r, const Source &input,
     p.border = border, p.channels = r->cin;
     p.sums = dx.sums, p.parts = parts, p.dw = dw, p.fresh = fresh;
     const dim3 blocks((unsigned)count, (unsigned)(r->cin / CHANNELS));
+
     // both reductions have the same shape; their counters are adjacent
     p.grid_reduce = p.sums.grid_reduce = grid_reduce_of(count, 2 * blocks.y);
     p.sums.counters =
@@ -548,6 +558,7 @@ bool dgrad_wgrad_run(const ConvProblem *r, const Source &input,
                                              conv_filter_size(r)) +
                    (double)(times * conv_filter_size(r)) * sizeof(float) +
                    channel_sums_traffic(p.sums);
+
     // gradient sums use the x that is in shared memory
     for (const ConcatOperand &s : p.side)
         if (s.dx.data) bytes += target_traffic(s.dx, all / r->cin * s.channels);

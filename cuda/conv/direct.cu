@@ -68,6 +68,7 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
     const int group = c / p.width, n = c % p.width;
     float acc = 0, sum = 0;
     int chain = 0;
+
     for (int kd = 0; kd < g.k[0]; kd++) {
         int d = source_index<DGRAD>(p, 0, q.d, kd, p.from.d);
         for (int kh = 0; d >= 0 && kh < g.k[1]; kh++) {
@@ -118,6 +119,7 @@ bool launch(const ConvProblem *r, const Direct &p, int64_t count)
 {
     unsigned blocks = blocks_for(count);
     cudaStream_t stream = gpu_stream(r->c->dev);
+
     switch (r->c->precision) {
     case PRECISION_tf32:
         LAUNCH((direct_kernel<DGRAD, PRECISION_tf32>), blocks, BLOCK, 0, stream,
@@ -206,6 +208,7 @@ __device__ __forceinline__ void dw_sums(const DirectWgrad &p, int c,
 #pragma unroll
     for (int i = 0; i < TAPS; i++)
         at[i] = tap_channel_of(p, min(first + i, p.axis - 1));
+
     for (int m = from + (int)threadIdx.x / LANES; m < to; m += SHARE) {
         const Place q = place(p.of.output, (uint32_t)m);
         const float y = PrecisionTraits<P>::value(
@@ -313,6 +316,7 @@ bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
         p.counters =
             gpu_counters(r->c->dev, (int64_t)columns * p.grid_reduce.counters);
     cudaStream_t stream = gpu_stream(r->c->dev);
+
     // dw, and its partial sums, written and read
     moves(conv_operand_bytes(r, numel(r->input) + numel(r->output)) +
               (double)(conv_filter_size(r) * (fresh ? 1 : 2)) * sizeof(float) +
@@ -320,6 +324,7 @@ bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
                   columns * SUMS * sizeof(double) +
               (sqnorm ? columns * (double)sizeof *sqnorm : 0),
           conv_flops(r));
+
     switch (r->c->precision) {
     case PRECISION_tf32:
         LAUNCH((direct_wgrad_kernel<PRECISION_tf32>), blocks, BLOCK, 0, stream,
@@ -346,6 +351,7 @@ bool direct_run(const ConvProblem *r, bool dgrad, const void *source,
     const Dims from = dgrad ? r->output : r->input;
     const Dims to = dgrad ? r->input : r->output;
     Direct p = {};
+
     if (!countable(r->c, rows(from)) || !countable(r->c, rows(to)))
         return false;
     p.source = source, p.w = w, p.bias = bias, p.result = result;

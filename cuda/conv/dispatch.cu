@@ -67,14 +67,17 @@ ConvCall conv_call(const Call *c, bool bwd)
     ConvCall o = {};
     o.r = conv_problem_of(c);
     o.plan = conv_plan(&o.r, bwd);
+
     if (c->norm.deferred) {
         // the norm's backward has the partial sums of the forward kernel, too
         const ConvPlan y = bwd ? conv_plan(&o.r, false) : o.plan;
         o.stat_parts = c->recomputed ? 0 : y.choice[0].sum_parts;
         o.norm = deferred_norm_space(c, o.stat_parts);
     }
+
     o.bytes = bwd ? o.norm.bwd : 0;
     bool reads_x = !bwd;
+
     for (int i = 0; i < o.plan.count; i++) {
         const ConvChoice &k = o.plan.choice[i];
         if (k.passes & PASS_DX && (c->sums.dx[0] || c->sums.dx[X2]))
@@ -85,12 +88,14 @@ ConvCall conv_call(const Call *c, bool bwd)
         o.bytes = larger(o.bytes, larger(workspace_at(o, k) + k.workspace,
                                          sums_bytes(o, k)));
     }
+
     o.copies = c->x_norm[0] && reads_x && !conv_loads_vectors(&o.r);
     if (o.copies) {
         o.copy_at = aligned(o.bytes);
         o.bytes = o.copy_at + (size_t)numel(c->x[0]->dim) *
                                   dtype_bytes(precision_copy(c->precision));
     }
+
     if (o.loads_norm_bwd) {
         o.table_at = aligned(o.bytes);
         o.dy_at = aligned(o.table_at + (size_t)c->y->dim.c * sizeof(float4));
@@ -181,12 +186,14 @@ bool conv_bwd(const Call *c)
     char *const scratch = (char *)c->scratch;
     Tensor dy = *c->dy;
     ConvRun run = {};
+
     run.r = &o.r, run.w = operand(c, 1), run.dy_tensor = &dy;
     run.dy.first.data = dy_operand(c), run.to = gradients(o);
     run.dw = values(c->dx[1]), run.fresh_dw = is_fresh(c, 1);
     run.db = c->sums.written ? NULL : values(c->dx[2]);
     if (c->sums.sqnorm[1]) run.sqnorm = (double *)c->sums.sqnorm[1]->data;
     NormBwd *norm_bwd = &run.dy.first.norm_bwd;
+
     if (o.loads_norm_bwd) {
         if (o.stores_norm_bwd) norm_bwd->to = dy.data = scratch + o.dy_at;
         if (!deferred_norm_bwd_on_load(c, (float4 *)(scratch + o.table_at),
@@ -195,6 +202,7 @@ bool conv_bwd(const Call *c)
     } else if (c->norm.deferred && !deferred_norm_bwd(c)) {
         return false; // dy in place, before the kernels read it
     }
+
     for (int i = 0; i < o.plan.count; i++) {
         const ConvChoice &k = o.plan.choice[i];
         // a copy of x is made for dw alone
@@ -227,6 +235,7 @@ extern "C" Fusions cuda_conv_fusions(const Call *c)
     const ConvProblem r = conv_problem_of(c);
     f.epilogue = c->norm.deferred;
     f.concat = c->x[X2] && conv_fuses_concat(&r);
+
     // linear applies the norm on load, or reads a copy that has it applied
     if (call_op(c) == OP_linear)
         f.x_norm = 1;
@@ -234,6 +243,7 @@ extern "C" Fusions cuda_conv_fusions(const Call *c)
         f.x_norm = 1 | 1u << X2;
     const ConvPlan p = conv_plan(&r, true);
     f.sums = sums_of(c, p);
+
     // only dw: it has most of a network's parameters
     for (int i = 0; i < p.count; i++)
         f.sqnorm_parts[1] += p.choice[i].sqnorm_parts;

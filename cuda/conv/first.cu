@@ -142,6 +142,7 @@ __device__ __forceinline__ void put_sums(const ConvFirst &p, const LaneSums &s,
         partials[0][t / WARP][lane * TILE_CHANNELS + i] = sum;
         partials[1][t / WARP][lane * TILE_CHANNELS + i] = square;
     }
+
     __syncthreads();
     if (t < 2 * COLUMNS && f0 + t % COLUMNS < p.filters) {
         const int which = t / COLUMNS, filter = f0 + t % COLUMNS;
@@ -150,6 +151,7 @@ __device__ __forceinline__ void put_sums(const ConvFirst &p, const LaneSums &s,
         p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.filters + filter] =
             sum;
     }
+
     channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
                         min((int)COLUMNS, p.filters - f0), partials[0][0]);
 }
@@ -166,6 +168,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     const int filter0 = f0 + lane % 4 * TILE_CHANNELS; // the lane's
     const bool in_range = filter0 < p.filters;
     if (t < p.steps * STEP) taps[t] = tap_offset_of(p, t);
+
     for (int i = t; i < p.steps * TILES * WARP; i += BLOCK) {
         const int l = i % WARP, j = i / WARP % TILES, s = i / WARP / TILES;
         const int n = l / 4, k = s * STEP + l % 4 * 2;
@@ -173,8 +176,10 @@ __global__ void __launch_bounds__(BLOCK, 2)
         weights[s][j][l] = {filter_pair(p, filter, k),
                             filter_pair(p, filter, k + 8)};
     }
+
     __syncthreads();
     LaneSums sums = {};
+
     for (int i = 0; i < p.each; i++) {
         const int row_tile = ((int)blockIdx.x * p.each + i) * WARPS + t / WARP;
         const int m = row_tile * ROWS;
@@ -285,6 +290,7 @@ bool conv_first_fprop(const ConvProblem *r, const void *w, const float *bias,
               moved(c->y) + channel_sums_traffic(p.sums),
           conv_flops(r));
     const bool wide = c->x[0]->type == F32;
+
     if (c->precision == PRECISION_bf16)
         wide ? start<PRECISION_bf16, F32>(c, blocks, p)
              : start<PRECISION_bf16, BF16>(c, blocks, p);

@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(BLOCK) conv_head_kernel(const ConvHead p)
     Vec<CHANNELS> w[B] = {};
     float2 by[CHANNELS] = {};
     float bias[B];
+
     if (in_range) {
         load_weights<D>(p, c, w);
         load_norm(p, c, by);
@@ -102,6 +103,7 @@ __global__ void __launch_bounds__(BLOCK) conv_head_kernel(const ConvHead p)
         bias[b] = p.bias && b < p.results ? p.bias[b] : 0;
     enum { ROWS = ROWS_IN_FLIGHT<B> };
     const int64_t tile = ROWS * (int64_t)group_count;
+
     // all threads of the block loop together: lanes add up
     for (int64_t at = blockIdx.x * tile; at < p.rows; at += gridDim.x * tile) {
         Vec16<CHANNELS> raw[ROWS];
@@ -248,6 +250,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     if (s.valid && reads_x) load_norm(p, s.c, by);
     for (int v = 0; v < V && GRAD_SUMS_ON && p.grads.x && s.valid; v++)
         mean[v] = p.grads.stat[s.c + v].hi;
+
     for (int64_t row = s.from; row < s.to; row += ROWS * deep) {
         Vec16<V> raw[ROWS];
         Vec<B> dy[ROWS];
@@ -278,6 +281,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
                                         by, mean, leak, sum);
         }
     }
+
     double *own = p.parts + s.part * p.part;
     if constexpr (GRAD_SUMS_ON)
 #pragma unroll
@@ -317,6 +321,7 @@ ConvHead conv_head_params(const ConvProblem *r, const Operand &x, const void *w)
     ConvHead p = {};
     p.x = x, p.w = w;
     p.channels = r->cin, p.results = r->cout;
+
     // the planner asks for sizes before there are addresses
     const bool db = c->dx[2] && !c->sums.written;
     p.dw = values(c->dx[1]), p.fresh_dw = is_fresh(c, 1);

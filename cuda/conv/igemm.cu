@@ -16,6 +16,7 @@ bool launch(const ConvProblem *r, bool tile, IgemmParams *p, int classes)
         bool done, ok = igemm_tile_run(r, p, classes, &done);
         if (done) return ok;
     }
+
     switch (r->c->precision) {
     case PRECISION_tf32:
         return igemm_mma<PRECISION_tf32>(r, p, classes, positions);
@@ -74,6 +75,7 @@ bool fprop_of(const ConvProblem *r, IgemmParams *p)
         p->cls[0].axis[i] = {count[i], g->s[i], -g->lo[i], g->dil[i], g->k[i],
                              0,        1,       size[i],   1,         0};
     }
+
     finish(&p->cls[0], r->output.n, r->cin);
     return countable(r->c, rows(r->input)) && countable(r->c, rows(r->output));
 }
@@ -98,6 +100,7 @@ int dgrad_classes(const ConvProblem *r, int *at, IgemmParams *p)
     const int32_t *size = &r->input.d, *count = &r->output.d;
     const int all = g->s[0] * g->s[1] * g->s[2];
     int n = 0;
+
     for (; *at < all && n < RESIDUE_CLASSES; ++*at) {
         const int residue[3] = {*at / g->s[2] / g->s[1],
                                 *at / g->s[2] % g->s[1], *at % g->s[2]};
@@ -169,6 +172,7 @@ bool igemm_run(const ConvProblem *r, bool dgrad, bool tile,
     const Dims from = dgrad ? r->output : r->input;
     const Dims to = dgrad ? r->input : r->output;
     IgemmParams p;
+
     if (!(dgrad ? dgrad_of(r, &p) : fprop_of(r, &p))) return false;
     moves(operand_traffic(r, source.first.norm_bwd, numel(from)) +
               conv_operand_bytes(r, conv_filter_size(r)) +

@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(CONV_THREADS)
     const int fk = t % CHUNK_LINES * 4, fm = t / CHUNK_LINES;
     RowOrigin o[F::MS];
     for (int i = 0; i < F::MS; i++) o[i] = origin_of(k, m0 + fm + i * F::STEP);
+
     // ... and computes rows (i/4)*BM/2 + my + i%4, columns nx + j of the tile
     const int my = t / (BN / TN) * 4, nx = t % (BN / TN) * TN;
 
@@ -88,6 +89,7 @@ bool launch_simt(const ConvProblem *r, IgemmParams *p, int classes,
                      (unsigned)(p->tiles * r->win.groups), (unsigned)classes);
     cudaStream_t stream = gpu_stream(r->c->dev);
     bool vec = p->depth % 4 == 0 && (!p->dgrad || p->width % 4 == 0);
+
     if (p->dgrad && vec)
         LAUNCH((igemm_f32_kernel<BM, BN, TM, TN, true, true>), launch_grid,
                CONV_THREADS, 0, stream, *p);

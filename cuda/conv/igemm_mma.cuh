@@ -151,6 +151,7 @@ __global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS : 0)
     typedef typename PrecisionTraits<P>::Shared S;
     typedef IgemmLoad<T, BM, BN, DGRAD> F;
     enum { BK = F::BK, ROW = BK + F::COUNT };
+
     // the filter tile has the order of its loads: along k in fprop, along
     // channels in dgrad
     enum { ROWS = DGRAD ? BK : BN, WIDE = DGRAD ? BN + SKEW : ROW };
@@ -232,6 +233,7 @@ bool launch_mma(const ConvProblem *r, IgemmParams *p, int classes,
     // in fprop w runs along the source's channels
     const bool source = p->depth % COUNT == 0;
     const bool vec = source && p->width % COUNT == 0;
+
     if (p->dgrad && vec)
         LAUNCH((igemm_mma_kernel<P, BM, BN, true, true, true>), launch_grid,
                CONV_THREADS, 0, stream, *p);
@@ -274,6 +276,7 @@ __global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
     const WgradTile s = wgrad_tile_of(p);
     const int warp = (int)threadIdx.x / WARP;
     const int wm = warp % 2 * 32, wn = warp / 2 * 32;
+
     if constexpr (NORM_BWD) {
         const int c = (int)threadIdx.x;
         if (c < WGRAD_TILE)
@@ -281,6 +284,7 @@ __global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
                                    : make_float4(0, 0, 0, 0);
         __syncthreads();
     }
+
     SMEM(Column, columns, [INPUT ? 1 : WGRAD_TILE]);
     F f(p, s, columns);
     Tile warp_tile;
@@ -337,6 +341,7 @@ bool wgrad_mma(const ConvProblem *r, const WgradParams *p, dim3 blocks)
     enum { COUNT = Line<typename PrecisionTraits<P>::T>::COUNT };
     cudaStream_t stream = gpu_stream(r->c->dev);
     const bool lines = r->cout % COUNT == 0;
+
     if constexpr (P != PRECISION_tf32) {
         if (p->norm_bwd.table) {
             if (r->cin % COUNT == 0)
@@ -348,6 +353,7 @@ bool wgrad_mma(const ConvProblem *r, const WgradParams *p, dim3 blocks)
             return gpu_launched("wgrad_mma, norm backward on load");
         }
     }
+
     if (lines && r->cin % COUNT == 0)
         LAUNCH((wgrad_mma_kernel<P, true, true>), blocks, CONV_THREADS, 0,
                stream, *p);

@@ -97,6 +97,7 @@ static __device__ __forceinline__ Tap tap_of(const IgemmParams &p,
     Tap t;
     uint32_t rest = (uint32_t)at;
     int i[3];
+
     t.channel = (int)split(&rest, k.channels);
     i[2] = (int)split(&rest, k.taps[2]);
     i[1] = (int)split(&rest, k.taps[1]);
@@ -126,6 +127,7 @@ static __device__ __forceinline__ const T *source_at(const IgemmParams &p,
         inside = inside && q >= 0 && q < k.axis[a].size;
         row = row * k.axis[a].size + q;
     }
+
     if (!inside) return NULL;
     const int64_t channel = group * p.depth + t.channel;
     if constexpr (!VEC) return (const T *)p.source + row * p.source_c + channel;
@@ -194,6 +196,7 @@ static __device__ __forceinline__ void fetch_weights(const IgemmParams &p,
 {
     *out = {};
     if (at >= k.depth || n >= p.width) return;
+
     if constexpr (VEC) {
         *out = *(const Line<T> *)weight_at<DGRAD, T>(p, tap_of(p, k, at), group,
                                                      n);

@@ -128,6 +128,7 @@ GemmTile cheapest(const ProblemSize &w, int number)
     const int split_k = split_k_of(w);
     GemmTile best = {};
     double least_cost = 0;
+
     for (int kind = 0; kind < TILE_KINDS; kind++) {
         const auto &t = TILES[kind];
         if (split_k > 1 && t.bm * t.bn == 128 * 128)
@@ -168,6 +169,7 @@ template <int GROUPS> bool axis_of(const ConvAxis &x, IgemmAxis<GROUPS> *out)
     out->out_step = x.out_step, out->out_base = x.out_base;
     out->groups = (int)least(period, x.taps);
     if (out->groups > GROUPS) return false;
+
     for (int i = 0; i < out->groups; i++) {
         IgemmTaps *t = &out->group[i];
         const int meets = x.base + i * x.tap;
@@ -283,6 +285,7 @@ int64_t lay_boxes(IgemmTileParams<DGRAD> *p, int classes, int bm,
         p->halo[a] = divisor(halo);
         p->rows = (int)least((int64_t)p->rows * halo, INT32_MAX >> 8);
     }
+
     int64_t cost = 0;
     for (int i = 0; i < classes; i++) {
         auto &k = p->cls[i];
@@ -307,6 +310,7 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
     int reach[3] = {}, far[3] = {}, best[3] = {}, log = 0;
     int64_t least_cost = 0;
     while (1 << log < tile.bm) log++;
+
     for (int i = 0; i < classes; i++)
         for (int a = 0; a < 3; a++) {
             const auto &x = p->cls[i].axis[a];
@@ -315,6 +319,7 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
             // at most half of a box lies past the end of an axis
             while (far[a] < log && 1 << far[a] < x.count) far[a]++;
         }
+
     for (int d = 0; d <= far[0]; d++)
         for (int h = 0; h <= far[1] && d + h <= log; h++)
             for (int w = 0; w <= far[2] && d + h + w <= log; w++) {
@@ -327,6 +332,7 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
                 least_cost = cost;
                 best[0] = d, best[1] = h, best[2] = w;
             }
+
     memcpy(p->box, best, sizeof best);
     lay_boxes(p, classes, tile.bm, reach);
     return least_cost > 0;
@@ -364,6 +370,7 @@ bool split_k_sum(const ConvProblem *r, const IgemmParams *p, int count)
     const Dims to = p->dgrad ? r->input : r->output;
     const Vecs vecs = vecs_of(to, TILE_CHANNELS);
     Result all = {};
+
     all.first = p->result, all.second = p->second_result;
     all.border = p->result_border < to.c ? p->result_border : 0;
     moves((double)(numel(to) * count) * sizeof(float) +
@@ -393,12 +400,14 @@ bool igemm_tile_params_of(const ConvProblem *r, const IgemmParams *p,
     t->chunks = chunks_of(p->depth), t->split_k = tile->split_k;
     memcpy(t->taps, p->taps, sizeof t->taps);
     t->ahead = 1;
+
     for (int i = 0; i < classes; i++) {
         ResidueClass k = p->cls[i];
         if (classes == 1) join_axes(p, &k, &t->extent);
         if (!class_of(k, &t->cls[i])) return false;
         t->ahead = (int)most(t->ahead, ahead_of(t->cls[i]));
     }
+
     t->buffers = t->ahead + 1, t->layers = p->loads_norm_bwd ? 2 : 1;
     if (p->loads_norm_bwd && !owns_all(t->cls[0], DGRAD ? r->output : r->input))
         return false;
@@ -423,6 +432,7 @@ bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
     t.w = p->w, t.bias = p->bias, t.result = p->result;
     taken = number_of(tile);
     int parts = 1;
+
     if (tile.split) {
         parts = tile.split_k;
         t.part_stride = numel(DGRAD ? r->input : r->output);
@@ -433,6 +443,7 @@ bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
                   target_traffic(t.result, t.part_stride * parts),
               conv_flops(r));
     }
+
     int blocks = 0;
     for (int i = 0; i < classes; i++)
         blocks = (int)most(blocks, t.cls[i].blocks);

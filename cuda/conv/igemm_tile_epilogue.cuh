@@ -38,6 +38,7 @@ box_row(const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
         inside = inside && j[a] < k.axis[a].count;
         m >>= p.box[a];
     }
+
     const int n = s.sample + m;
     int64_t row = n;
     for (int a = 0; a < 3; a++)

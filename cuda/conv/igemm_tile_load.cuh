@@ -147,8 +147,10 @@ __device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
     const bool wanted = channel < depth;
     source += wanted ? channel : 0;
     int r = (int)threadIdx.x / TILE_LINES;
+
     // STEP is a multiple of 8: the swizzle of a line stays the same
     to += tile_place<TILE_LINES>(r, line);
+
     if (p.norm_bwd.table) {
         // dz and, in the second layer of halos, the norm's x
         const int64_t x_offset = (const T *)p.norm_bwd.x - (const T *)p.source;
@@ -162,6 +164,7 @@ __device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
         }
         return;
     }
+
     for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
         const int row = rows[r];
         const bool valid = wanted && row >= 0;
@@ -186,6 +189,7 @@ __device__ __forceinline__ void norm_halo(const IgemmTileParams<DGRAD> &p,
     if (line * COUNT >= depth) return; // past the channels: zeros
     int r = (int)threadIdx.x / TILE_LINES;
     at += tile_place<TILE_LINES>(r, line);
+
     // half a line at a time, to save registers
 #pragma unroll 1
     for (int half = 0; half < 2; half++, at += HALF * sizeof(Element<D>)) {
@@ -238,6 +242,7 @@ __device__ __forceinline__ void norm_bwd_halo(const IgemmTileParams<DGRAD> &p,
             store_vec<PAIR, D>((Element<D> *)to, v, true);
         }
     }
+
     Element<D> *to = (Element<D> *)p.norm_bwd.to + channel;
 #pragma unroll 1
     for (; r < p.rows; r += STEP, at += STEP * TILE_ROW) {

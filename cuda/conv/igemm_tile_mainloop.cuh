@@ -207,6 +207,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     __syncthreads();
 
     const int steps = (end - chunk) * k.taps;
+
     if (steps) {
         for (int i = 0; i < p.ahead; i++) feed.next_fill(p, k.groups);
         for (int i = 0; i < TILE_STAGES - 1; i++) {
@@ -214,9 +215,11 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
             cp_async_commit();
         }
     }
+
     int tap = 0, group = 0, next = slice_at(p, slice + 1);
     // the last buffer; the first load goes to buffer 0
     unsigned char *halo = feed.halos + (p.buffers - 1) * p.rows * TILE_ROW;
+
     for (int i = 0; i < steps; i++) {
         // everything but the filter tiles of the next two steps has arrived
         cp_async_wait<TILE_STAGES - 2>();
@@ -253,6 +256,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         share.end_segment();
         next = slice_at(p, ++slice + 1);
     }
+
     cp_async_wait<0>();
     __syncthreads(); // the epilogue reuses the memory
 

@@ -21,6 +21,7 @@ static __device__ __forceinline__ void tile_sums(
     const int part = k.first + (int)blockIdx.x;
     const int first = (int)s.group * p.width + s.n0;
     __syncthreads();
+
     for (int i = (int)threadIdx.x; i < 2 * BN; i += Shape::THREADS) {
         const int at = i % BN, which = i / BN;
         if (s.n0 + at >= p.width) continue;
@@ -30,6 +31,7 @@ static __device__ __forceinline__ void tile_sums(
         p.sums.parts[((int64_t)part * 2 + which) * p.result_c + first + at] =
             sum;
     }
+
     channel_sums_finish(p.sums, part, (int)blockIdx.y, first,
                         min(BN, p.width - s.n0), partials);
 }
@@ -129,13 +131,16 @@ static __device__ __forceinline__ void tile_grad_sums(
     enum { BN = Shape::WN * Shape::DOWN };
     const int border = p.result_border;
     float4 *by = (float4 *)(partials + 2 * Shape::ACROSS * BN);
+
     for (int i = (int)threadIdx.x; i < BN && s.n0 + i < p.width;
          i += Shape::THREADS) {
         const int c = (int)s.group * p.width + s.n0 + i;
         by[i] = c < border ? grad_sums_channel(p.sums.grads, c)
                            : grad_sums_channel(p.sums.second, c - border);
     }
+
     __syncthreads();
+
     // a warp's columns belong to one tensor, see conv_fuses_concat
     const int first = (int)threadIdx.x % 4 * TILE_CHANNELS;
     const bool far = s.group * p.width + s.n0 + wn >= border;

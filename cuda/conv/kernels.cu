@@ -329,6 +329,7 @@ ConvPlan conv_plan(const ConvProblem *r, bool bwd)
 {
     ConvPlan p = {};
     unsigned left = passes_of(r->c, bwd);
+
     for (const ConvKernel &k : KERNELS) {
         ConvChoice o = {};
         o.kernel = &k, o.passes = k.passes & left;

@@ -144,6 +144,7 @@ __device__ __forceinline__ void load_channels(const ConcatOperand &s,
             if (c + 1 < s.channels) high[j] = at[c + 1];
         }
     }
+
     uint32_t before = 0;
 #pragma unroll
     for (int j = 0; j < WORDS; j++) {
@@ -205,6 +206,7 @@ __device__ __forceinline__ void put_sums(const SmallCin &p,
     const int t = (int)threadIdx.x, lane = t % WARP;
     const int across = t / WARP % ACROSS, down = t / WARP / ACROSS;
     int n = 0;
+
     for (int r = 0; r < 4; r++) n += row[r] >= 0;
     n = warp_sum_strided(n, 4);
     const float each = n ? 1 / (float)n : 0;
@@ -224,6 +226,7 @@ __device__ __forceinline__ void put_sums(const SmallCin &p,
         to[0] = (double)mean * n;
         to[ACROSS * COLUMNS] = (double)m2 + (double)mean * mean * n;
     }
+
     __syncthreads();
     if (t < 2 * COLUMNS && f0 + t % COLUMNS < p.filters) {
         const int which = t / COLUMNS, at = t % COLUMNS;
@@ -233,6 +236,7 @@ __device__ __forceinline__ void put_sums(const SmallCin &p,
         p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.filters + f0 + at] =
             sum;
     }
+
     channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
                         min((int)COLUMNS, p.filters - f0), partials);
 }
@@ -288,22 +292,26 @@ __global__ void __launch_bounds__(BLOCK, 2)
         cp_async_commit();
     };
     for (int i = 0; i < RING - 1; i++) fetch(i);
+
     for (int i = t; i < p.taps; i += BLOCK) {
         const int *k = p.win.k;
         taps[i] =
             slot_of(p, i / k[2] / k[1] * p.win.dil[0],
                     i / k[2] % k[1] * p.win.dil[1], i % k[2] * p.win.dil[2]);
     }
+
     fill(p, s, halo);
 
     // the slot of tap 0 for the row whose address this lane gives to ldmatrix
     int base[2];
+
     for (int i = 0; i < 2; i++) {
         int at[3];
         position_in_box(p, wm + i * 16 + lane % 16, at);
         base[i] = slot_of(p, at[0] * p.win.s[0], at[1] * p.win.s[1],
                           at[2] * p.win.s[2]);
     }
+
     WarpTile share;
     for (int i = 0; i < p.stages; i++) {
         cp_async_wait<RING - 2>();
@@ -372,14 +380,17 @@ Tiling tiling_of(const ConvProblem *r, int d, int h, int w)
     const Window &g = r->win;
     Tiling all = {{d, h, w}, 1, 0, 0, r->output.n};
     int64_t size[3];
+
     for (int a = 0; a < 3; a++) {
         size[a] = ((int64_t)g.s[a] << all.box[a]) - g.s[a] +
                   (int64_t)(g.k[a] - 1) * g.dil[a] + 1;
         all.blocks *= ceil_div((&r->output.d)[a], 1 << all.box[a]);
     }
+
     all.lines = (int)least(size[1], INT32_MAX);
     all.wide = (int)least(ceil_div(size[2], g.s[2]), INT32_MAX);
     size[2] = (int64_t)all.wide * g.s[2];
+
     // bounded, to avoid an overflow
     for (int a = 0; a < 3; a++)
         all.slots = least(all.slots * least(size[a], SHARED_MOST), SHARED_MOST);
@@ -392,6 +403,7 @@ bool choose_tiling(const ConvProblem *r, Tiling *best)
 {
     enum { FILL = 4, TAP = 192 }; // a position of a halo; a tap of a block
     double least = 0;
+
     for (int w = BOX; w >= 0; w--)
         for (int h = BOX - w; h >= 0; h--) {
             const Tiling g = tiling_of(r, BOX - w - h, h, w);

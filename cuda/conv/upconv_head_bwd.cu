@@ -94,6 +94,7 @@ __device__ __forceinline__ void store_dx(const UpconvHead &p,
     const ConcatOperand &side = cb.side;
     int row[4];
     uint32_t word[4][TILES] = {};
+
 #pragma unroll
     for (int i = 0; i < 4; i++) row[i] = output_row(p, b, m + lane / 4 + i * 8);
 #pragma unroll
@@ -134,6 +135,7 @@ __device__ __forceinline__ void store_dx(const UpconvHead &p,
         const float all = warp_sum_four(sum, 4);
         if (lane / 4 % 2 == j % 2) s->sums[j / 2][threadIdx.x] += (double)all;
     }
+
     if (side.dx.type == F32) return;
     __syncwarp(); // all lanes have read dx before any writes it
 #pragma unroll
@@ -171,6 +173,7 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
     constexpr Dtype D = NARROW_TYPE<P>;
     const int lane = (int)threadIdx.x % WARP;
     float2 by[2] = {}; // of a lane's channels
+
     for (int i = 0; i < 2 && norm_on_load.table; i++)
         by[i] = s.deferred_norm[c + lane / 4 + i * 8];
 #pragma unroll 2
@@ -208,6 +211,7 @@ static __device__ __attribute__((noinline)) void reduce_dw_db(
     const int64_t mine = (int64_t)(cb.side.from + cb.c0) * p.columns;
     const int items = p.dw ? cb.width * p.columns : 0;
     const bool bias = p.db && blockIdx.y == 0;
+
     if (!items && !bias) return;
     auto add = [&](int first, int step, int count, bool all) {
         const int t = (int)threadIdx.x;
@@ -250,6 +254,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     const int m = warp % 4 * QUARTER, part = warp / 4 * UNIT; // of dx
     const int c = warp % 4 * 16, line = warp / 4 * TILES;     // of dw
     float acc[TILES][4] = {};
+
     for (int i = 0; i < count; i++) {
         const Box b = box_at(p, first + i);
         const Stage &now = s.stage[i % 2];
@@ -285,12 +290,14 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                         p.columns +
                     column] = s.dw[k][t];
     }
+
     __syncthreads(); // the sums of all boxes are complete
     if (p.db && blockIdx.y == 0 && t < p.results) {
         double all = 0;
         for (int i = 0; i < WARPS; i++) all += s.db[t][i];
         p.db_parts[(int)blockIdx.x * p.results + t] = all;
     }
+
     if (p.sums.parts) {
         const int which = t / BLOCK_CHANNELS, at = t % BLOCK_CHANNELS;
         if (which < 2 && at < cb.width)
@@ -374,6 +381,7 @@ void set_halo(const ConvProblem *r, UpconvHead *p)
     p->units = s[0].reach * s[1].reach * pieces;
     p->every = divisor(r->cin), p->high = divisor(s[1].reach);
     p->pieces = divisor(pieces);
+
     for (int k = 0; k < COLUMNS; k++) {
         const int tap = k / r->cin, w = tap % g->k[2];
         const int h = tap / g->k[2] % g->k[1], d = tap / g->k[2] / g->k[1];
@@ -421,6 +429,7 @@ bool upconv_head_takes(const ConvProblem *r, int border)
     int bits[3];
     int64_t halo = r->cin;
     bool all = true;
+
     box_of(r->output, bits);
     for (int i = 0; i < 3; i++) {
         // a window that is too long for a halo may be too long for an int
@@ -467,6 +476,7 @@ bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
     p.db = db, p.fresh_db = is_fresh(c, 2);
     const dim3 blocks((unsigned)count,
                       (unsigned)channel_blocks_of(r, x.border));
+
     // both reductions have the same shape; their counters are adjacent
     p.grid_reduce = p.sums.grid_reduce = grid_reduce_of(count, 2 * blocks.y);
     p.sums.counters =
@@ -474,6 +484,7 @@ bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
     p.counters = p.sums.counters + blocks.y * p.grid_reduce.counters;
     p.count = (int)boxes_of(r), p.run = run_of(r, x.border);
     const double flops = conv_flops(r), all = (double)rows(r->output);
+
     // each block of channels reads dy
     double bytes = (double)moved(c->dy) * blocks.y +
                    channel_sums_traffic(p.sums) + moved(c->dx[1]) +
@@ -482,12 +493,14 @@ bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
                         (db ? r->cin * sizeof(double) : 0));
     if (dw && !p.fresh_dw) bytes += moved(c->dx[1]);
     bool data = false;
+
     for (const ConcatOperand &s : p.side) {
         const int64_t numbers = (int64_t)all * s.channels;
         if (dw || (s.grads.runs && s.grads.x))
             bytes += conv_operand_bytes(r, numbers);
         if (s.dx.data) data = true, bytes += target_traffic(s.dx, numbers);
     }
+
     if (data) bytes += conv_operand_bytes(r, conv_filter_size(r));
     moves(bytes, (data ? flops : 0) + (dw ? flops : 0));
     return c->precision == PRECISION_bf16 ? queue<PRECISION_bf16>(r, p, blocks)

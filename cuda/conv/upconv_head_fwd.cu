@@ -245,8 +245,10 @@ __device__ __forceinline__ void set_up(const UpconvHeadFprop &p, Shared *s)
             k < p.columns ? ((const uint16_t *)p.w)[c * p.columns + k]
                           : (uint16_t)0;
     }
+
     for (int i = t; i < p.ring * p.high * (int)p.line.by; i += THREADS)
         s->ring[i] = 0;
+
     for (int c = t; c < p.channels; c += THREADS) {
         const bool far = c >= p.border;
         const NormOnLoad &norm_on_load =
@@ -272,6 +274,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     set_up(p, &s);
     __syncthreads(); // the coefficients of the norms are set
     int buffer = 0;
+
     for (int plane = 0; plane < planes; plane++) {
         float acc[2][TILES][4] = {};
         for (int c = 0; c < p.channels; c += TILE_CHUNK, buffer ^= 1) {
@@ -315,6 +318,7 @@ bool fprop_params(const ConvProblem *r, UpconvHeadFprop *p)
     p->bits = r->output.h > 1 ? POSITION_BITS - 3 : POSITION_BITS;
     const int tile[3] = {1, POSITIONS >> p->bits, 1 << p->bits};
     int64_t count[3];
+
     for (int i = 0; i < 3; i++) {
         p->k[i] = g->k[i], p->step[i] = g->s[i], p->lo[i] = g->lo[i];
         p->back[i] = overlap_of(r, i), p->own[i] = tile[i] - p->back[i];
@@ -323,6 +327,7 @@ bool fprop_params(const ConvProblem *r, UpconvHeadFprop *p)
         count[i] = ceil_div((int64_t)(&r->input.d)[i] + g->lo[i], g->s[i]);
         if (i) count[i] = ceil_div(count[i], p->own[i]);
     }
+
     const int64_t tiles = r->output.n * count[1] * count[2];
     const int64_t run = ceil_div(count[0], ceil_div(FILL, tiles));
     p->own[0] = (int)least(most(run, MIN_RUN), count[0]);

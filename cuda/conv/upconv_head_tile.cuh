@@ -182,6 +182,7 @@ __device__ __forceinline__ void fill(const UpconvHead &p,
         cp_async16(to->x + tile_place<LINES>(m, line),
                    (const uint16_t *)cb.side.x + at, there);
     }
+
     const UpconvAxis *s = p.axis;
     int from[3];
 #pragma unroll
@@ -213,6 +214,7 @@ __device__ __forceinline__ void sum_dy(const UpconvHead &p, const Box &b,
         own[a] = b.at[a] + box < p.axis[a].count ? box * p.axis[a].step
                                                  : p.axis[a].reach;
     }
+
     float sum[RESULTS] = {};
 #pragma unroll 1
     for (int u = (int)threadIdx.x / WARP; u < p.units; u += WARPS) {
@@ -226,6 +228,7 @@ __device__ __forceinline__ void sum_dy(const UpconvHead &p, const Box &b,
         for (int r = 0; r < RESULTS; r++)
             if (r == (int)which) sum[r] += v;
     }
+
     for (int r = 0; r < RESULTS; r++) {
         const float all = warp_sum(sum[r]);
         if (threadIdx.x % WARP == 0)
@@ -271,6 +274,7 @@ __device__ __forceinline__ void set_up(const UpconvHead &p,
     const int t = (int)threadIdx.x;
     const uint16_t *w =
         (const uint16_t *)p.w + (int64_t)(cb.side.from + cb.c0) * p.columns;
+
     for (int i = t; i < BLOCK_CHANNELS * COLUMNS && cb.side.dx.data;
          i += THREADS) {
         const int c = i / COLUMNS, k = i % COLUMNS;
@@ -278,6 +282,7 @@ __device__ __forceinline__ void set_up(const UpconvHead &p,
         *(uint16_t *)(s->w + tile_place<LINES>(c, k / 8) + k % 8 * 2) =
             there ? w[c * p.columns + k] : (uint16_t)0;
     }
+
     for (int i = 0; i < 2; i++) s->sums[i][t] = 0;
     for (int i = 0; i < TILES * 4; i++) s->dw[i][t] = 0;
     if (t < RESULTS * WARPS) s->db[t / WARPS][t % WARPS] = 0;

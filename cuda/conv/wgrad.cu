@@ -108,6 +108,7 @@ static bool launch(const ConvProblem *r, const WgradParams *p, dim3 blocks)
     default:
         break;
     }
+
     if (r->cin % 4 == 0 && r->cout % 4 == 0)
         LAUNCH((wgrad_f32_kernel<true>), blocks, CONV_THREADS, 0, stream, *p);
     else
@@ -148,6 +149,7 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
     }
     dim3 blocks((unsigned)ceil_div(p.depth, WGRAD_TILE),
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
+
     // dw, and its parts, written and read
     const int64_t times =
         (fresh ? 1 : 2) + 2 * grid_reduce_traffic(p.grid_reduce);

@@ -97,6 +97,7 @@ static __device__ __forceinline__ const T *input_at(const WgradParams &p, int m,
     int64_t row =
         (((int64_t)rest * p.size.d + q[0]) * p.size.h + q[1]) * p.size.w + q[2];
     const int channel = (int)group * p.a + c.channel;
+
     // the same branch in all threads; one tensor needs no second address
     if (p.border == p.size.c)
         return (const T *)p.input + row * p.size.c + channel;
@@ -268,6 +269,7 @@ static __device__ __forceinline__ void norm_operands(
         norm_concat_lines<D>(p.input_norm, p.second.norm_on_load, p.border,
                              s.group * p.a + f->column.channel, f->x,
                              f->inside);
+
     if constexpr (NORM_BWD) {
         norm_bwd_lines<D>(by + F::first(), p.norm_bwd.leak, f->norm_x, f->g);
     } else if constexpr (OUTPUT) {

@@ -121,6 +121,7 @@ bool choose(const RankInfo *info, int ranks, const char *how, bool *nccl,
 {
     *nccl = strcmp(how, "host") != 0;
     snprintf(out->text, sizeof out->text, "the host");
+
     for (int i = 0; i < ranks && *nccl; i++) {
         char why[192];
         if (!info[i].version)
@@ -199,6 +200,7 @@ bool gpu_allreduce_open(void *dev, Ranks *r, const char *how, Allreduce *out)
     bool ok = false, nccl;
     static const char *const ways[] = {"auto", "nccl", "host"};
     int known = 0;
+
     for (const char *way : ways) known += !strcmp(how, way);
     if (!known)
         return fail_usage("--allreduce %s: want auto, nccl or host", how);
@@ -208,16 +210,19 @@ bool gpu_allreduce_open(void *dev, Ranks *r, const char *how, Allreduce *out)
     g->transport = c;
     c->ranks = r;
     TRY(make_rank_info(g, &own));
+
     if (!strcmp(how, "host"))
         snprintf(own.why, sizeof own.why, "not asked for");
     else if (find_nccl(&c->nccl))
         own.version = c->nccl.version;
     else
         snprintf(own.why, sizeof own.why, "%s", err_text());
+
     info = (RankInfo *)mem_alloc((size_t)r->count * sizeof *info);
     TRY(info && ranks_gather(r, &own, sizeof own, info));
     TRY(check_devices(info, r->count, how));
     TRY(choose(info, r->count, how, &nccl, out));
+
     if (nccl) {
         TRY(gpu_use(dev) && allreduce_nccl(c));
         out->queues = true;
@@ -225,7 +230,9 @@ bool gpu_allreduce_open(void *dev, Ranks *r, const char *how, Allreduce *out)
         snprintf(out->text, sizeof out->text, "NCCL %d.%d.%d", v / 10000,
                  v / 100 % 100, v % 100);
     }
+
     ok = true;
+
 done:
     mem_free(info);
     return ok;
@@ -238,6 +245,7 @@ bool gpu_allreduce(void *dev, void *v, Dtype type, int64_t count, double by)
     CHECK(type == F32 || type == F64);
     if (gpu_dry_runs(dev) || count == 0) return true;
     CHECK(c);
+
     if (!c->comm) {
         if (!allreduce_host(g, v, type, count)) return false;
     } else if (!nccl_good(&c->nccl,
@@ -247,6 +255,7 @@ bool gpu_allreduce(void *dev, void *v, Dtype type, int64_t count, double by)
                                                 NCCL_SUM, c->comm, g->stream),
                           "adding up"))
         return false;
+
     if (by == 1) return true;
     CHECK(type == F32);
     const int64_t wanted = (count + BLOCK - 1) / BLOCK, most = BLOCKS;
@@ -262,12 +271,14 @@ void gpu_allreduce_close(Gpu *g)
     Transport *c = g->transport;
     if (!c) return;
     int error = 0;
+
     if (c->comm) {
         bool fine = !c->nccl.ncclCommGetAsyncError(c->comm, &error) && !error &&
                     cudaStreamQuery(g->stream) == cudaSuccess;
         (void)(fine ? c->nccl.ncclCommDestroy(c->comm)
                     : c->nccl.ncclCommAbort(c->comm));
     }
+
     if (c->host) (void)cudaFreeHost(c->host);
     (void)cudaGetLastError();
     mem_free(c);

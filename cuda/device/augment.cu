@@ -54,6 +54,7 @@ __global__ void __launch_bounds__(BLOCK)
         sum[0] += (double)v;
         lo = fminf(lo, v), hi = fmaxf(hi, v);
     }
+
     warp_group_sums(sum, BLOCK);
     hi = warp_group_max(hi, BLOCK);
     lo = -warp_group_max(-lo, BLOCK);
@@ -87,6 +88,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int n = (int)blockIdx.y;
     const int32_t kind = p.change[n].kind;
     const float amount = p.change[n].amount;
+
     if (kind == CHANGE_NONE) return;
     float *x = p.x + n * p.voxels * p.channels;
     EACH(i, p.voxels * p.channels)
@@ -161,6 +163,7 @@ bool change_images(void *dev, const GatherField *f, int count, int32_t kind,
     const int64_t size = numel(f->dim);
     const Extent *of = NULL;
     int parts = 1;
+
     // grids count samples and channels to 65535; element numbers are divided in
     // 32 bits
     if (size > MOST_POSITIONS || count > 65535 || p.channels > 65535)
@@ -169,11 +172,13 @@ bool change_images(void *dev, const GatherField *f, int count, int32_t kind,
                            "--device_dataset off",
                            count, (long long)size, p.channels,
                            (int)MOST_POSITIONS);
+
     if (kind == CHANGE_NOISE) {
         LAUNCH(noise_kernel, blocks_of((size + 1) / 2, count), BLOCK, 0, stream,
                p);
         return gpu_launched("noise");
     }
+
     if (kind != CHANGE_BRIGHTNESS && !(of = extents(dev, p, &parts)))
         return false;
     LAUNCH(curve_kernel, blocks_of(size, count), BLOCK, 0, stream, p,

@@ -31,6 +31,7 @@ static unsigned narrow(const Call *c)
 {
     const unsigned pair = 1 | NARROW_Y; // operand 0 and the result
     const unsigned all = (1u << MAX_IN) - 1;
+
     switch (call_op(c)) {
     case OP_conv: // and the second input of an implicit concat
     case OP_upconv:
@@ -88,6 +89,7 @@ static bool fuses_epilogue(const Call *c)
 {
     const int act = c->act ? c->act->op : OP_relu;
     if (c->norm.attr || (act != OP_relu && act != OP_leaky_relu)) return false;
+
     switch (call_op(c)) {
     case OP_avgpool:
     case OP_batch_norm:

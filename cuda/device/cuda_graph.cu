@@ -62,6 +62,7 @@ bool gpu_mark(void *dev, int i)
 {
     Gpu *g = (Gpu *)dev;
     CHECK(i <= g->marks);
+
     if (i == g->marks) {
         // grows by one, which is rare: a plan has as many calls each time
         size_t bytes = ((size_t)i + 1) * sizeof *g->mark;

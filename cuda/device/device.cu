@@ -91,12 +91,14 @@ static bool count_devices(int *count)
     int driver = 0, runtime = 0;
     char have[16], need[16];
     cudaError_t e = cudaGetDeviceCount(count);
+
     (void)cudaGetLastError();
     if (e == cudaSuccess && *count > 0) return true;
     if (e == cudaSuccess || e == cudaErrorNoDevice)
         return fail_device("no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES "
                            "hides some; a container needs --gpus all or "
                            "--nv): use --device cpu");
+
     // CUDA reports a missing driver as insufficient, with version 0
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
@@ -184,6 +186,7 @@ bool gpu_open(int device, int threads, void **dev)
     TRY(gpu_good(cudaMemsetAsync(g->counters, 0, COUNTER_BYTES, g->stream),
                  "opening"));
     ok = true;
+
 done:
     if (ok)
         *dev = g;
@@ -204,6 +207,7 @@ void gpu_close(void *dev)
         mem_free(g);
         return;
     }
+
     gpu_allreduce_close(g);
     gpu_drop_staging(g);
     gpu_drop_marks(g);
@@ -303,11 +307,13 @@ bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out)
 {
     size_t room = 0, all = 0;
     cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
+
     // try again without the staging buffers of finished copies
     if (e == cudaErrorMemoryAllocation && gpu_trim(g, but)) {
         (void)cudaGetLastError();
         e = cudaMalloc(out, bytes ? bytes : 1);
     }
+
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         (void)cudaMemGetInfo(&room, &all);

@@ -55,6 +55,7 @@ __device__ __forceinline__ void show(const Take<T> &p, const Sampler<T> &s,
 {
     double q[3];
     change_places(map, points, v.w, v.h, v.d, q);
+
     // bytes are labels, which are not interpolated
     if constexpr (sizeof(T) == sizeof(float)) {
         if (!p.nearest) {
@@ -63,6 +64,7 @@ __device__ __forceinline__ void show(const Take<T> &p, const Sampler<T> &s,
             return;
         }
     }
+
     const int32_t w = change_nearest(q[0], p.n.w);
     const int32_t h = change_nearest(q[1], p.n.h);
     const int32_t d = change_nearest(q[2], p.n.d);
@@ -114,10 +116,12 @@ template <class T> bool take(void *dev, const Take<T> &p, Dtype stored)
                BLOCK, 0, gpu_stream(dev), p.map, p.each, (double *)p.points);
         if (!gpu_launched("control points")) return false;
     }
+
     const int64_t voxels = positions(p.n);
     const dim3 grid((unsigned)least(ceil_div(voxels, BLOCK), 1 << 16),
                     (unsigned)least(p.count, 65535));
     cudaStream_t stream = gpu_stream(dev);
+
     if (stored == F32)
         LAUNCH((take_kernel<T, F32>), grid, BLOCK, 0, stream, p);
     else if (stored == BF16)
@@ -166,6 +170,7 @@ bool take_field(void *dev, const Gather *g, const GatherField *f, bool again,
     points = 3 * sizeof(double) * (size_t)p.each * (size_t)g->count;
     CHECK(!again || f->stored == F32);
     if (again) copy = sizeof(T) * (size_t)numel(f->dim) * (size_t)g->count;
+
     // points first, as they need the larger alignment
     char *room = NULL;
     if (points + copy) {
@@ -205,6 +210,7 @@ bool gather_field(void *dev, const Gather *g, const GatherField *f)
     if (!(f->type == U8 ? take_field<uint8_t>(dev, g, f, false, &k)
                         : take_field<float>(dev, g, f, false, &k)))
         return false;
+
     while (k < g->steps) {
         const int32_t kind = g->kind[k];
         bool ok = true;

@@ -195,6 +195,7 @@ bool open(void *dev, const DeviceStepSpec *spec, void **device_step)
             cudaEventCreateWithFlags(&t->done[i], cudaEventDisableTiming),
             "an event"));
     ok = true;
+
 done:
     if (ok)
         *device_step = t;
@@ -234,6 +235,7 @@ bool end(void *dev, void *device_step, const void *loss,
     const DeviceStepSpec *spec = &t->spec;
     Control *k = t->control;
     int parts;
+
     if (!sqnorm) {
         LAUNCH(note_kernel, 1, 1, 0, gpu_stream(dev), k, (const float *)loss);
         return gpu_launched("loss of a part");
@@ -287,6 +289,7 @@ bool collect(void *dev, void *device_step, bool wait, StepResult *out,
         (void)cudaGetLastError();
         return true;
     }
+
     // a lost result still uses up its slot
     t->collected++;
     *got = gpu_good(e, "running");

@@ -107,6 +107,7 @@ __device__ __forceinline__ void update_at(const Job &j, const Factors &f,
         Kind::step(f, &a);
         p.v[k] = a.p, m.v[k] = a.m, v.v[k] = a.v;
     }
+
     store_vec<V>(j.value + i, p, true);
     if (j.copy && j.copied == BF16) put_copy<V, BF16>(j.copy + i, p);
     if (j.copy && j.copied == F16) put_copy<V, F16>(j.copy + i, p);
@@ -254,6 +255,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int block = (int)blockIdx.x - (reads ? 0 : readers);
     const int64_t to = cut_to(cut, block);
     double sum = 0;
+
     for (int64_t i = cut_from(cut, block); i < to; i += LOADS * BLOCK) {
         if (reads) {
             float v[LOADS];
@@ -376,6 +378,7 @@ extern "C" bool cuda_sum_squares(void *dev, const void *x, int64_t count,
         return false;
     LAUNCH(sqnorm_sum_kernel, 1, BLOCK, 0, gpu_stream(dev), room + 1, parts,
            room);
+
     // the download waits
     return gpu_launched("sum of squares") &&
            gpu_download(dev, out, room, sizeof *out);

@@ -85,6 +85,7 @@ Staging *find_staging(Gpu *g, size_t bytes)
 {
     const bool small = bytes <= SMALL;
     if (!poll_staging(g)) return NULL;
+
     for (;;) {
         Staging *fits = NULL, *other = NULL, *oldest = NULL;
         for (int i = 0; i < STAGINGS; i++) {
@@ -111,12 +112,14 @@ bool send(Gpu *g, char *to, const void *host, size_t bytes, Dtype type)
     Staging *s = find_staging(g, bytes);
     if (!s) return false;
     const char *what = "copying to it";
+
     if (type == F32)
         memcpy(s->host, host, bytes);
     else
         precision_narrow(type, (const float *)host,
                          (int64_t)(bytes / sizeof(uint16_t)),
                          (uint16_t *)s->host);
+
     s->since = ++g->uploads;
     return gpu_good(cudaMemcpyAsync(s->device, s->host, bytes,
                                     cudaMemcpyHostToDevice, g->copies),

@@ -40,6 +40,7 @@ static inline ColReduce col_reduce_of(int64_t sets, int64_t rows, int channels,
     int64_t parts = most(1, least(rows / (PART_RUNS * RUN * deep),
                                   COL_REDUCE_BLOCKS / (sets * tiles)));
     ColReduce w = {};
+
     w.rows = rows, w.part = ceil_div(rows, parts);
     parts = ceil_div(rows, w.part); // rounding may leave the last part empty
     w.channels = channels, w.deep = (int)deep;
@@ -93,6 +94,7 @@ static __device__ __forceinline__ ColPosition col_position(const ColReduce &w)
     uint32_t block = blockIdx.x, thread = threadIdx.x;
     ColPosition s;
     uint32_t unit = split(&thread, w.width);
+
     s.c = (int)(split(&block, w.tiles) * w.width.by + unit) * V;
     s.part = block;
     s.lane = (int)thread;
@@ -171,6 +173,7 @@ col_grid_sums(const ColReduce &w, const ColPosition &s,
     const uint32_t tile = split(&set, w.tiles), part = split(&set, w.parts);
     const int row = K * w.channels;
     ColTotal total = {NULL, (int)(tile * w.width.by) * V, 0};
+
     total.count = min((int)w.width.by * V, w.channels - total.first);
     double *partials = col_block_sums<K, V>(w, s, sum, parts);
     if (!counters) return total;

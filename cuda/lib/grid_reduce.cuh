@@ -53,6 +53,7 @@ static __device__ __forceinline__ bool grid_reduce(const GridReduce &f,
         __syncthreads(); // the partial sum is stored
         add(0, 1, 1, true);
     }
+
     for (int left = f.parts, step = 1; left > 1; step *= f.fan_in) {
         const int group = part / f.fan_in, first = group * f.fan_in;
         const int count = min(f.fan_in, left - first);
@@ -103,12 +104,14 @@ static __device__ __forceinline__ void block_sum_rows(const double *rows,
     const int t = (int)threadIdx.x, threads = (int)blockDim.x;
     const int columns = K * width;
     const int deep = columns < threads ? threads / columns : 1;
+
     for (int i = t; i < deep * columns; i += threads) {
         const int k = i % columns / width, c = i % columns % width;
         const int r = i / columns;
         sum[i] = strided_sum(rows + r * step + k * k_stride + c, deep * step,
                              (count - r + deep - 1) / deep);
     }
+
     __syncthreads();
     for (int n = deep; n > 1;) {
         const int rest = (n + 1) / 2;

@@ -245,6 +245,7 @@ PRIM void grid_barrier(unsigned *word PRIM_AT)
 {
 #ifdef __CUDACC__
     __syncthreads();
+
     if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
         const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
         const bool first = blockIdx.x + blockIdx.y + blockIdx.z == 0;
@@ -255,6 +256,7 @@ PRIM void grid_barrier(unsigned *word PRIM_AT)
         }
         __threadfence(); /* and others' writes are visible after it */
     }
+
     __syncthreads();
 #else
     emu::grid_barrier(word PRIM_PASS);
@@ -278,6 +280,7 @@ PRIM bool last_block(unsigned *word, unsigned count PRIM_AT)
         last = atomicInc(word, count - 1) == count - 1; /* then back to 0 */
         __threadfence(); /* and others' writes are visible after it */
     }
+
     return __syncthreads_or(last);
 #else
     return emu::last_block(word, count PRIM_PASS);

@@ -108,6 +108,7 @@ static __device__ __forceinline__ void store_vec(Element<D> *p, Vec<V> x,
         const Vec<V> old = load<V, D>(p);
         for (int i = 0; i < V; i++) x.v[i] = old.v[i] + x.v[i];
     }
+
     if constexpr (D == F32) {
         *(Vec<V> *)p = x;
     } else if constexpr (V == 1) {

@@ -61,6 +61,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t to = from + part < j.rows ? from + part : j.rows;
     const int k = (int)blockIdx.y * L::COUNT + lane_of<L>();
     unsigned both = 0, predicted = 0, truth = 0;
+
     for (int64_t base = from; base < to; base += L::ROWS_AT_ONCE) {
         int64_t row = base + group_of<L>();
         bool live = row < to;
@@ -75,12 +76,14 @@ __global__ void __launch_bounds__(BLOCK)
         bool is = j.numbers ? target == (float)k : target >= 0.5f;
         both += k == best && is, predicted += k == best, truth += is;
     }
+
     unsigned count[COUNTS] = {both, predicted, truth};
     for (int i = 0; i < COUNTS; i++) {
         for (int lanes = L::COUNT; lanes < WARP; lanes *= 2)
             count[i] += __shfl_xor_sync(~0u, count[i], lanes);
         if (t % WARP < L::COUNT) warps[i][t / WARP][t % WARP] = count[i];
     }
+
     __syncthreads();
     for (int i = 0; i < COUNTS && t < L::COUNT && k < j.channels; i++) {
         unsigned all = 0;
@@ -88,7 +91,9 @@ __global__ void __launch_bounds__(BLOCK)
         // integers: the order of blocks does not matter
         if (all) atomicAdd(&y[(sample * j.channels + k) * COUNTS + i], all);
     }
+
     if (!last_block(word, gridDim.x * gridDim.y)) return;
+
     // atomics, because the sums are in the L2 cache that all blocks share
     for (int64_t i = t; i < size; i += BLOCK)
         atomicExch(&y[i], __float_as_uint((float)atomicAdd(&y[i], 0u)));
@@ -117,6 +122,7 @@ extern "C" bool cuda_overlap_fwd(const Call *c)
     int64_t part, size = numel(c->y->dim);
     cudaStream_t stream = gpu_stream(c->dev);
     Job j = {};
+
     j.channels = s.c, j.rows = positions(s);
     j.cut = cut_of(c->attr->overlap.threshold);
     j.numbers = s.c > 1 && c->x[1]->dim.c == 1;

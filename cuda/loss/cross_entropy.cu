@@ -38,6 +38,7 @@ __device__ __forceinline__ Label label_of(const Job &j, int64_t row)
     l.m = view_at(j.v.m, j.v.way, row, p, 0);
     float t = j.v.t.data[row];
     if (l.m == 0 || t == j.ignore) return {0, 0, 0};
+
     // the range first: only then is the conversion defined; a number between
     // two classes, as an interpolated mask has it, is invalid
     bool valid = t >= 0 && t < (float)j.channels && t == (float)(int)t;
@@ -55,6 +56,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t from = blockIdx.x * part;
     const int64_t to = from + part < j.rows ? from + part : j.rows;
     double sum[2] = {};
+
     for (int64_t base = from; base < to;) {
         float run[2] = {};
         for (int n = 0; n < RUN && base < to; n++, base += L::ROWS_AT_ONCE) {
@@ -85,6 +87,7 @@ __global__ void __launch_bounds__(BLOCK, 4)
 {
     const float factor = *dy * *inverse;
     const uint32_t rows = (uint32_t)j.rows;
+
     // at most 2^31 - 1 rows and 2^24 a step: no overflow
     for (uint32_t base = blockIdx.x * L::ROWS_AT_ONCE; base < rows;
          base += gridDim.x * L::ROWS_AT_ONCE) {

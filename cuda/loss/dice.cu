@@ -44,6 +44,7 @@ Region region_of(const Attr *a)
 {
     Region g = {};
     g.r = 2, g.alpha = 1, g.beta = 1, g.dice = 1;
+
     switch (a->op) {
     case OP_tversky:
         OVERLAP(a->tversky);
@@ -140,6 +141,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t to = from + part < j.rows ? from + part : j.rows;
     const int c = (int)blockIdx.y * L::COUNT + lane_of<L>();
     double sum[SUMS] = {};
+
     for (int64_t base = from; base < to;) {
         float run[SUMS] = {};
         for (int n = 0; n < RUN && base < to; n++, base += L::ROWS_AT_ONCE) {
@@ -157,6 +159,7 @@ __global__ void __launch_bounds__(BLOCK)
         }
         for (int k = 0; k < SUMS; k++) sum[k] += (double)run[k];
     }
+
     class_block_sums<L, SUMS>(sum, c, j.channels,
                               out + (int64_t)blockIdx.x * SUMS * j.channels);
 }
@@ -204,6 +207,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     const int lane = (int)threadIdx.x % lanes;
     const int first = channels > 1 && !g.background;
     double totals[ALL] = {};
+
     for (int64_t base = 0; base < pairs; base += BLOCK / lanes) {
         int64_t pair = base + (int)threadIdx.x / lanes;
         int64_t set = pair / channels;
@@ -228,6 +232,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
         // cross entropy and its mask are over the batch in any case
         totals[BCE] += sum[SUM_BCE], totals[MASK] += sum[SUM_M];
     }
+
     block_sums<ALL>(totals, all);
     __syncthreads();
     if (threadIdx.x) return;
@@ -299,6 +304,7 @@ __global__ void __launch_bounds__(BLOCK, 4)
                          const Factors *factors, float *dx, bool fresh)
 {
     const float share = *dy * factors->share, bce = *dy * factors->bce;
+
     // at most 2^31 - 1 rows and 2^24 a step: no overflow
     for (uint32_t base = blockIdx.x * L::ROWS_AT_ONCE; base < rows;
          base += gridDim.x * L::ROWS_AT_ONCE) {
@@ -403,6 +409,7 @@ bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
     Factors *factors = (Factors *)(coef + pairs);
     const bool shared = is_shared(c), each = shared && g.per_sample;
     const Step *step = gpu_step(c->dev);
+
     if (shared && !each) {
         LAUNCH(region_own_kernel, (unsigned)channels, BLOCK, 0, stream, sums,
                parts, channels, step);
@@ -411,9 +418,11 @@ bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
             return false;
         parts = 1;
     }
+
     // no lanes without a part
     int lanes = WARP;
     while (lanes > parts) lanes /= 2;
+
     // the block reads the parts before it writes `own`
     LAUNCH(region_finish_kernel, 1, BLOCK, 0, stream, g, sums, parts, lanes,
            pairs, channels, values(c->y), coef, factors, each ? sums : NULL,
@@ -433,6 +442,7 @@ bool region_fwd(const Call *c)
     double *sums = (double *)c->scratch;
     cudaStream_t stream = gpu_stream(c->dev);
     int parts = region_parts(c, sets, &part);
+
     if (j.channels == 1) {
         SigmoidSums f = {j.bce, j.pos_weight};
         if (!view4_sums<SUMS, ONE_CHANNEL>(c, f, j.v, sets, j.rows, sums))
@@ -458,12 +468,14 @@ bool region_bwd(const Call *c)
     Job j = job_of(c, sets);
     const Coef *coef = (const Coef *)c->saved;
     const Factors *factors = (const Factors *)(coef + sets * j.channels);
+
     if (j.channels == 1) {
         SigmoidGrad f = {};
         f.pos_weight = j.pos_weight, f.dy = values(c->dy);
         f.coef = coef, f.factors = factors;
         return view4_grads<ONE_CHANNEL>(c, f, j.v, sets, j.rows);
     }
+
     with_lanes<2>(j.channels, [&](auto l) {
         LAUNCH((softmax_grads_kernel<decltype(l)>),
                class_blocks(all, j.channels), BLOCK, 0, gpu_stream(c->dev), j,

@@ -61,11 +61,13 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t from = blockIdx.x % (unsigned)parts * part;
     const int64_t to = from + part < d.places ? from + part : d.places;
     double *out = sums + (int64_t)blockIdx.x * d.structures * width;
+
     // each sum belongs to one thread, which clears it first
     for (int s = 0; s < d.structures && me < d.bins; s++)
         out[s * width + me] = 0;
     for (int s = 0; s < d.structures && me == 0; s++)
         out[s * width + d.bins] = 0;
+
     for (int64_t base = from; base < to; base += BLOCK) {
         const int64_t row = n * d.places + base + me;
         on[me] = base + me < to && inside(d, row);
@@ -98,11 +100,13 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t pair = blockIdx.x;
     const int64_t n = pair / d.structures, s = pair % d.structures;
     double h = 0, m = 0;
+
     for (int i = 0; i < parts; i++) {
         const double *own = sums + ((n * parts + i) * d.structures + s) * width;
         if (me < d.bins) h += own[me];
         m += own[d.bins];
     }
+
     const bool there = m > 0;
     h = there ? h / m : 0;
     if (me < d.bins)

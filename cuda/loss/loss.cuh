@@ -118,6 +118,7 @@ static __global__ void __launch_bounds__(BLOCK)
     const int64_t quads = (elements + QUAD - 1) / QUAD;
     const int64_t to = from + part < quads ? from + part : quads;
     double sum[K] = {};
+
     for (int64_t i = from + threadIdx.x; i < to;) {
         float run[K] = {};
         for (int n = 0; n < RUN / QUAD && i < to; n++, i += BLOCK) {
@@ -130,6 +131,7 @@ static __global__ void __launch_bounds__(BLOCK)
         }
         for (int k = 0; k < K; k++) sum[k] += (double)run[k];
     }
+
     block_sums<K>(sum, out + (int64_t)blockIdx.x * K);
     if constexpr (K == 2) {
         SMEM(double, all, [K]);
@@ -154,6 +156,7 @@ static int view4_sums(const Call *c, const F &f, const Views &v, int64_t sets,
     unsigned blocks = (unsigned)(sets * parts);
     cudaStream_t stream = gpu_stream(c->dev);
     unsigned *const word = mean ? gpu_counters(c->dev, 1) : NULL;
+
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
         LAUNCH((view4_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
@@ -248,6 +251,7 @@ static bool view4_grads(const Call *c, const F &f, const Views &v, int64_t sets,
     unsigned grid = (unsigned)(sets * blocks);
     cudaStream_t stream = gpu_stream(c->dev);
     const Grads<F> grads = {f, values(c->dx[0]), is_fresh(c, 0)};
+
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
         LAUNCH((grads_kernel<FLAT, F>), grid, BLOCK, 0, stream, grads, v,
@@ -341,6 +345,7 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
     const Tensor *m = c->x[2];
     Grad<T> f = {term, values(c->dy), NULL, (float)(1 / (double)all)};
     if (!countable(c, rows(c->x[0]->dim))) return false;
+
     if (m) {
         // each element of the mask counts for all elements of x that it
         // broadcasts to
@@ -364,6 +369,7 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
             return false;
         f.inverse = inverse;
     }
+
     const double reads =
         moved(c->x[0]) + moved(c->x[1]) + moved(m) + moved(c->x[3]);
     moves(reads + moved(c->dx[0], is_fresh(c, 0)));

@@ -159,12 +159,14 @@ static __device__ __forceinline__ View4 view4_at(const Views &v, int64_t e,
     int64_t row[QUAD] = {};
     int c[QUAD] = {};
     Place p[QUAD] = {};
+
     if (W != FLAT)
 #pragma unroll
         for (int j = 0; j < QUAD; j++) {
             row[j] = row_of(e + (j < n ? j : 0), v.channels, &c[j]);
             if (W == PLACES) p[j] = place(v.grid, (uint32_t)row[j]);
         }
+
     load4(v.x + e, n, v.aligned, o.x);
     view4<W>(v.t, e, n, v.aligned, row, c, p, o.t);
     view4<W>(v.m, e, n, v.aligned, row, c, p, o.m);

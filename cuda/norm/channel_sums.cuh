@@ -73,6 +73,7 @@ static inline __device__ __attribute__((noinline)) void channel_sums_finish(
                              s.parts + first, 2 * (int64_t)s.channels,
                              s.channels, count, partials))
         return;
+
     for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
         const int c = first + i;
         const double sum = partials[i], other = partials[count + i];

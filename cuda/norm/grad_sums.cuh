@@ -57,17 +57,20 @@ static inline GradSums grad_sums_of(const Call *c, int k)
     GradSums by = {};
     const Call *reader = c->sums.reader[k];
     by.runs = c->sums.dx[k] != NULL;
+
     // while the plan asks for space there are no addresses
     if (!by.runs || !c->dev) return by;
     by.channels = c->x[k]->dim.c;
     by.total = (double *)c->sums.dx[k]->data;
     if (reader) by.put = norm_grads_of_dy(reader);
+
     if (reader && reader->norm.deferred) {
         by.line = grad_sums_lines(c->sums.dx[k], by.channels);
         by.gamma = values(reader->norm.x[1]);
         by.rows = (double)rows(c->x[k]->dim);
         by.step = gpu_step(c->dev);
     }
+
     if (!c->x_norm[k]) return by;
     by.x = c->x[k]->data;
     by.stat = (const ChannelStats *)c->x_norm[k]->saved;
@@ -105,6 +108,7 @@ static __device__ __forceinline__ void grad_sums_finish(const GradSums &by,
     store_norm_grad(by.put, 0, c, sum);
     if (!by.x) return;
     const ChannelStats s = by.stat[c];
+
     // the partial sums ignore the low part of the mean
     sum_x = (sum_x - (double)s.lo * sum) * (double)s.rstd;
     by.total[by.channels + c] = sum_x;

@@ -22,6 +22,7 @@ static __device__ __forceinline__ void grad_sums_reduce(
     float4 by[V] = {};
     for (int v = 0; v < V && s.valid; v++)
         by[v] = grad_sums_channel(grads, s.c + v);
+
     for (int64_t row = s.from; row < s.to;) {
         float run[2][V] = {};
 #pragma unroll 1
@@ -32,6 +33,7 @@ static __device__ __forceinline__ void grad_sums_reduce(
             sum[1][v] += (double)run[1][v];
         }
     }
+
     const ColTotal all = col_grid_sums<2, V>(joined, s, sum, parts, counters);
     for (int i = (int)threadIdx.x; all.sum && i < all.count; i += BLOCK)
         grad_sums_finish(grads, all.first + i, all.sum[i],

@@ -33,12 +33,14 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
     const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
     ChannelStats stat[V];
     float scale[V], beta[V];
+
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
         stat[v] = channel_stats_of(p, s.set, s.c + v);
         scale[v] = scale_of(p.stats_out, stat[v], s.c + v);
         beta[v] = beta_of(p.stats_out, s.c + v);
     }
+
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
         Vec<V> x[BATCH];
 #pragma unroll
@@ -71,13 +73,16 @@ __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
     double sum[2][V] = {};
     ChannelStats stat[V] = {};
     float scale[V] = {}, beta[V] = {};
+
     for (int v = 0; v < V && s.valid && !SINGLE_ROW; v++) {
         stat[v] = channel_stats_of(p, s.set, s.c + v);
         scale[v] = scale_of(p.stats_out, stat[v], s.c + v);
         beta[v] = beta_of(p.stats_out, s.c + v);
     }
+
     // single rows: one group for all V channels, see norm_of
     const uint32_t group = quotient((uint32_t)s.c, p.per);
+
     for (int64_t row = s.from; row < s.to;) {
         float run[2][V] = {};
 #pragma unroll 1
@@ -114,6 +119,7 @@ __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
             sum[1][v] += (double)run[1][v];
         }
     }
+
     const ColTotal all =
         col_grid_sums<2, V>(p.cols, s, sum, p.parts, p.counters);
     if (!all.sum) return;
@@ -143,12 +149,14 @@ __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
     const uint32_t first = split(&set, p.groups) * p.per.by;
     double *total = p.total + (int64_t)set * 2 * p.channels + first;
     double sum[2] = {};
+
     for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
         const double gamma =
             p.stats_out.gamma ? (double)p.stats_out.gamma[first + c] : 1;
         sum[0] += total[c] * gamma;
         sum[1] += total[p.channels + c] * gamma;
     }
+
     warp_group_sums(sum, (int)blockDim.x);
     for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
         total[c] = sum[0];
@@ -201,6 +209,7 @@ __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
     const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
     ChannelStats stat[V];
     float scale[V], beta[V], x_coef[V], shift[V];
+
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
         const int c = s.c + v;
@@ -211,6 +220,7 @@ __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
         norm_bwd_sums_of(p, s.set, c, stat[v], &coef, &constant);
         x_coef[v] = (float)coef, shift[v] = (float)constant;
     }
+
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
         Vec<V> x[BATCH], dy[BATCH];
 #pragma unroll
@@ -273,6 +283,7 @@ Norm norm_of(const Call *c)
     const Dims s = c->x[0]->dim;
     const Attr *a = c->attr;
     Norm p = {};
+
     p.sets = s.n, p.rows = positions(s), p.channels = p.count = s.c;
     switch (a->op) {
     case OP_batch_norm:
@@ -294,10 +305,12 @@ Norm norm_of(const Call *c)
         p.sets = rows(s), p.rows = 1, p.count = 1;
         p.stats_out.eps = a->layer_norm.eps;
     }
+
     const int per = p.channels / p.count;
     p.groups = divisor(p.count), p.per = divisor(per);
     p.single_row = p.rows == 1 && a->op != OP_batch_norm;
     p.vec = vec_width(p.single_row ? per : p.channels);
+
     // sets of one row: dbeta and dgamma sum over all rows at once
     p.col_sets = p.single_row ? 1 : p.sets;
     p.cols = col_reduce_of(p.col_sets, p.sets * p.rows / p.col_sets, p.channels,
@@ -322,7 +335,9 @@ Space norm_space(const Call *c)
     const Norm p = norm_of(c);
     const size_t parts = col_reduce_bytes(p.cols, p.col_sets, 2);
     Space s = {};
+
     s.saved = (size_t)(p.sets * p.count) * sizeof(ChannelStats);
+
     // the ranks are not known yet, only that batch_norm may share its batch
     const size_t total = (size_t)(p.sets * 2 * p.channels + 1) * sizeof(double);
     s.fwd = p.single_row || p.given ? 0 : parts;
@@ -394,6 +409,7 @@ bool norm_bwd_sums(const Call *c, Norm *p)
     else if (!grads(c, *p))
         return false;
     if (!p->out || p->single_row) return true;
+
     if (norm_is_joined(c, *p)) {
         p->joined = p->total;
         LAUNCH(own_grads_kernel, blocks_for(2 * p->channels + 1), BLOCK, 0,
@@ -403,6 +419,7 @@ bool norm_bwd_sums(const Call *c, Norm *p)
                            1))
             return false;
     }
+
     if (!p->given && p->per.by > 1) {
         LAUNCH(group_kernel, (unsigned)(p->sets * p->count),
                sum_threads(p->per.by), 0, stream, *p);
@@ -420,6 +437,7 @@ bool norm_bwd(const Call *c)
                needs_means = !p.single_row && !p.given;
     p.dy = c->dy->data, p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
     if (!countable(c, p.sets * p.rows)) return false;
+
     // before dx, which may be in the memory of dy
     if ((affine || (needs_means && p.out)) && !norm_bwd_sums(c, &p))
         return false;
@@ -507,6 +525,7 @@ bool deferred_norm_bwd_on_load(const Call *c, float4 *table, NormBwd *s)
     }
     p.deferred_norm = norm_on_load_table(c->saved, c->y->dim.c), p.to = table;
     p.norm.dy = n.dy->data, p.norm.out = n.dy->data;
+
     // the ranks all-reduce the sums in place, so this rank's are stored before
     if (puts && joined && !grad_sums_store(c)) return false;
     if (puts && !joined) p.put = norm_grads_of_dy(c);

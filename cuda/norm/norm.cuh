@@ -72,7 +72,9 @@ static __device__ __forceinline__ void store_stats(const NormStatsOut &k,
         const double beta = (double)beta_of(k, (int)at);
         k.table[at] = {scale, (float)(beta - mean * (double)scale)};
     }
+
     if (!k.running_mean || !update_running) return;
+
     // a single value has no unbiased variance
     const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - k.momentum;
     float *run_mean = k.running_mean + at, *running_var = k.running_var + at;

@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
     const Element<D> *x = (const Element<D> *)p.x + t.item * length;
     const float share = 1 / (float)length;
     Chain all = {};
+
     for (int j = start; j < end; j += step) {
         const Vec<V> a = load<V, D>(x + j);
         for (int v = 0; v < V; v++) chain_add(&all, a.v[v]);
@@ -38,6 +39,7 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
     warp_group_sums(mean, t.width);
     mean[0] *= share;
     Chain off = {}, square = {};
+
     for (int j = start; j < end; j += step) {
         const Vec<V> a = load<V, D>(x + j);
         for (int v = 0; v < V; v++) {
@@ -46,6 +48,7 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
             chain_add(&square, e * e);
         }
     }
+
     float sum[2] = {chain_total(off), chain_total(square)};
     warp_group_sums(sum, t.width);
     ChannelStats s = {mean[0], sum[0] * share, 0};
@@ -53,6 +56,7 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
     s.rstd = 1 / sqrtf((var < 0 ? 0 : var) + p.stats_out.eps);
     if (t.live && t.lane == 0) p.stats_out.stat[t.item] = s;
     const int c = segment_channel(p, t.item);
+
     for (int j = start; j < end; j += step) {
         const Vec<V> a = load<V, D>(x + j);
         Vec<V> y;
@@ -75,9 +79,11 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
     const Element<D> *x = (const Element<D> *)p.x + t.item * length;
     const Element<D> *dy = (const Element<D> *)p.dy + t.item * length;
     const float *gamma = p.stats_out.gamma;
+
     if (gamma) gamma += segment_channel(p, t.item);
     ChannelStats s = {};
     if (t.live) s = p.stats_out.stat[t.item];
+
     // u and z of V adjacent channels from j on
     auto fetch = [&](int j, Vec<V> *u, Vec<V> *z) {
         *z = load<V, D>(x + j);
@@ -89,6 +95,7 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
     };
     Vec<V> u, z;
     Chain plain = {}, with_z = {};
+
     for (int j = start; j < end; j += step) {
         fetch(j, &u, &z);
         for (int v = 0; v < V; v++) {
@@ -96,9 +103,11 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
             chain_add(&with_z, u.v[v] * z.v[v]);
         }
     }
+
     float bar[2] = {chain_total(plain), chain_total(with_z)};
     warp_group_sums(bar, t.width);
     for (int k = 0; k < 2; k++) bar[k] /= (float)length;
+
     for (int j = start; j < end; j += step) {
         fetch(j, &u, &z);
         for (int v = 0; v < V; v++)

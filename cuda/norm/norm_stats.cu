@@ -30,6 +30,7 @@ __device__ __forceinline__ void add_run(const Vec<V> (&x)[RUN], int v, int n,
         off += e; // the rounding error of the mean
         m2 += e * e;
     }
+
     off *= share;
     const double d = (double)mean - pivot + (double)off;
     *sum += n * d;
@@ -66,6 +67,7 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
     const uint32_t group = split(&set, p.groups), first = group * p.per.by;
     const uint32_t items = p.cols.parts.by * p.per.by;
     double sum[2] = {};
+
     for (uint32_t i = threadIdx.x; i < items; i += blockDim.x) {
         uint32_t part = i;
         const uint32_t c = first + split(&part, p.per);
@@ -74,6 +76,7 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
         sum[0] += at[c];
         sum[1] += at[p.channels + c];
     }
+
     warp_group_sums(sum, (int)blockDim.x);
     moments(p, set, group, sum, mean, var);
 }
@@ -107,11 +110,13 @@ __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
     const Element<D> *from = (const Element<D> *)p.x;
     const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
     double sum[2][V] = {}, pivot[V] = {};
+
     for (int v = 0; v < V && s.valid; v++) {
         const uint32_t group = quotient((uint32_t)(s.c + v), p.per);
         const Element<D> *first = from + base - s.c + group * p.per.by;
         pivot[v] = (double)load<1, D>(first).v[0];
     }
+
     for (int64_t row = s.from; row < s.to; row += RUN * deep) {
         Vec<V> x[RUN];
         int n = 0;
@@ -127,6 +132,7 @@ __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
         for (int v = 0; v < V; v++)
             add_run<V>(x, v, n, pivot[v], &sum[0][v], &sum[1][v]);
     }
+
     store_all_stats(p, s.set,
                     col_grid_sums<2, V>(p.cols, s, sum, p.parts, p.counters));
 }
@@ -205,6 +211,7 @@ bool norm_measure(const Call *c, Norm *p)
         if (!gpu_launched("norm, sums")) return false;
         if (p->counters) return true;
     }
+
     if (joined) return joined_stat(c, p);
     LAUNCH(stat_kernel, (unsigned)(p->sets * p->count),
            sum_threads((int64_t)p->cols.parts.by * p->per.by), 0,

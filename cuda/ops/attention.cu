@@ -129,6 +129,7 @@ __device__ __forceinline__ void scores(const Rows &a, const Rows &b, int depth,
 {
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j++) acc[i][j] = 0;
+
     for (int from = 0; from < depth; from += DEEP) {
         __syncthreads();
         fetch_transposed(a, from, depth, room);
@@ -213,6 +214,7 @@ __global__ void __launch_bounds__(BLOCK)
     float sum[SIDE][SIDE] = {}, most[SIDE], all[SIDE] = {};
     for (int i = 0; i < SIDE; i++) most[i] = -INFINITY;
     const int end = b.first < b.count ? b.count : 0;
+
     for (int j0 = 0; j0 < end; j0 += TILE) {
         float s[SIDE][SIDE];
         scores({b.q, ld, b.first, b.count}, {b.k, ld, j0, b.count}, p.depth,
@@ -244,12 +246,14 @@ __global__ void __launch_bounds__(BLOCK)
         weigh(kept, room, sum);
         __syncthreads();
     }
+
     for (int i = 0; i < SIDE; i++) {
         const int row = b.first + row_at() + i;
         for (int j = 0; j < SIDE; j++) sum[i][j] /= all[i];
         if (p.logs && row < b.count && b.slice == 0 && column_at() == 0)
             p.logs[b.line + row] = most[i] + logf(all[i]);
     }
+
     store(p, b, sum, p.out + b.n * p.positions * p.width + b.head * p.depth,
           p.width, true);
 }
@@ -260,6 +264,7 @@ __global__ void __launch_bounds__(BLOCK)
 {
     const int lane = (int)threadIdx.x % WARP;
     const int64_t warps = (int64_t)gridDim.x * (BLOCK / WARP);
+
     for (int64_t i = blockIdx.x * (int64_t)(BLOCK / WARP) + threadIdx.x / WARP;
          i < lines; i += warps) {
         const int64_t row = i % p.positions, head = i / p.positions;
@@ -304,6 +309,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t ld = 3 * p.width;
     float sum[SIDE][SIDE] = {};
     const int end = b.first < b.count ? b.count : 0;
+
     for (int j0 = 0; j0 < end; j0 += TILE) {
         float s[SIDE][SIDE], da[SIDE][SIDE];
         scores({b.q, ld, b.first, b.count}, {b.k, ld, j0, b.count}, p.depth,
@@ -322,6 +328,7 @@ __global__ void __launch_bounds__(BLOCK)
         weigh(kept, room, sum);
         __syncthreads();
     }
+
     store(p, b, sum, p.out + b.n * p.positions * ld + b.head * p.depth, ld,
           p.fresh);
 }
@@ -336,6 +343,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t ld = 3 * p.width;
     float dk[SIDE][SIDE] = {}, dv[SIDE][SIDE] = {};
     const int end = b.first < b.count ? b.count : 0;
+
     for (int j0 = 0; j0 < end; j0 += TILE) {
         float s[SIDE][SIDE], da[SIDE][SIDE], m[SIDE][SIDE];
         scores({b.k, ld, b.first, b.count}, {b.q, ld, j0, b.count}, p.depth,
@@ -361,6 +369,7 @@ __global__ void __launch_bounds__(BLOCK)
         weigh(kept, room, dv);
         __syncthreads();
     }
+
     float *to = p.out + b.n * p.positions * ld + b.head * p.depth;
     store(p, b, dk, to + p.width, ld, p.fresh);
     store(p, b, dv, to + 2 * p.width, ld, p.fresh);
@@ -426,6 +435,7 @@ bool cuda_attention_bwd(const Call *c)
     const unsigned blocks = (unsigned)blocks_of(c, p);
     const int64_t lines = lines_of(c);
     cudaStream_t stream = gpu_stream(c->dev);
+
     p.out = values(c->dx[0]);
     if (!p.out) return true;
     if (!countable(c, rows(c->y->dim)) || !countable(c, blocks_of(c, p)))

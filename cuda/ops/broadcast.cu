@@ -233,6 +233,7 @@ __global__ void parts_kernel(const Pair p, const Repeat r, int tiles,
     const int64_t from = blockIdx.y * r.part;
     const int64_t to = from + r.part < r.repeats ? from + r.part : r.repeats;
     double sum = 0;
+
     if (c < (int)r.own_c.by) {
         for (int64_t k = from + first; k < to;) {
             float run = 0;
@@ -241,6 +242,7 @@ __global__ void parts_kernel(const Pair p, const Repeat r, int tiles,
             sum += (double)run;
         }
     }
+
     lane[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y || c >= (int)r.own_c.by) return;
@@ -297,22 +299,26 @@ bool gradient(const Call *c, const Pair &p, int operand)
     Element<D> *dx = elements<D>(c->dx[operand]);
     bool fresh = is_fresh(c, operand);
     cudaStream_t stream = gpu_stream(c->dev);
+
     r.dy = view_of(c->dy);
     if (r.repeats <= LOOP_REPEATS) {
         LAUNCH((loop_kernel<F, D>), blocks_for(r.count / Each<D>::COUNT), BLOCK,
                0, stream, p, r, dx, fresh);
         return gpu_launched("broadcast, backward");
     }
+
     double *parts = (double *)c->scratch;
     int count = (int)ceil_div(r.repeats, r.part);
     int tiles = (int)ceil_div(r.own_c.by, 32);
     dim3 grid((unsigned)(r.count / r.own_c.by * tiles), (unsigned)count);
+
     if (D != F32 || r.own_c.by > 1)
         LAUNCH((parts_kernel<F, D, true>), grid, dim3(32, 8), 0, stream, p, r,
                tiles, parts);
     else
         LAUNCH((parts_kernel<F, F32, false>), grid, dim3(32, 8), 0, stream, p,
                r, tiles, parts);
+
     if (!gpu_launched("broadcast, parts")) return false;
     return reduce_parts<D>(c, parts, count, r.count, dx, fresh);
 }

@@ -137,6 +137,7 @@ Join join_of(const Call *c, const Tensor *whole, int *v)
     p.whole = whole->data, p.all = whole->dim.c, p.fresh = c->fresh;
     int from = 0;
     *v = 4;
+
     for (int i = 0; i < MAX_IN; i++) {
         const Tensor *x = c->x[i];
         p.from[i] = x ? from : INT32_MAX;
@@ -146,6 +147,7 @@ Join join_of(const Call *c, const Tensor *whole, int *v)
         from += x->dim.c;
         if (x->dim.c % 4) *v = 1;
     }
+
     p.vecs = vecs_of(whole->dim, *v);
     return p;
 }
@@ -289,6 +291,7 @@ template <Dtype D> __global__ void transpose_kernel(const Transpose p)
     const Element<D> *in = (const Element<D> *)p.in;
     Element<D> *out = (Element<D> *)p.out;
     const int x = (int)threadIdx.x, y = (int)threadIdx.y;
+
     for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
         const int64_t n = t / p.tiles_b / p.tiles_a;
         const int a0 = (int)(t / p.tiles_b % p.tiles_a) * TILE;
@@ -347,6 +350,7 @@ bool transpose(const Call *c, const Tensor *in, const Tensor *out, int n, int a,
     p.count = (int64_t)n * a * b;
     p.tiles = (int64_t)n * p.tiles_a * p.tiles_b;
     p.fresh = fresh;
+
     if (in->type == BF16)
         start_transpose<BF16>(c, p, sample);
     else if (in->type == F16)
@@ -379,6 +383,7 @@ bool cuda_concat_bwd(const Call *c)
     int v;
     Join p = join_of(c, c->dy, &v);
     if (!countable(c, rows(c->dy->dim))) return false;
+
     for (int i = 0; i < MAX_IN && p.from[i] < p.all;) {
         bool met = false, any = false;
         for (int k = 0; k < MAX_IN; k++) p.part[k] = NULL;

@@ -78,6 +78,7 @@ __global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
     const Element<D> *from = (const Element<D> *)p.from,
                      *y = (const Element<D> *)p.y;
     Element<D> *to = (Element<D> *)p.to;
+
     for (int64_t n = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
          n < p.samples; n += (int64_t)gridDim.y * blockDim.y)
         EACH(i, p.fours)
@@ -112,6 +113,7 @@ __global__ void __launch_bounds__(BLOCK)
     Element<D> *to = (Element<D> *)p.to;
     const ColPosition s = col_position<V>(w);
     const int64_t base = col_base(w, s), deep = w.deep;
+
     static_assert(V == DRAWS || V == 1, "a pack has the draws of a block");
     float drawn[DRAWS], factor[V];
     if (!s.valid) return;
@@ -122,6 +124,7 @@ __global__ void __launch_bounds__(BLOCK)
             factor[i % V] = drawn[i];
         else if (s.c % DRAWS == i)
             factor[0] = drawn[i];
+
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
         Vec<V> x[BATCH], by[BATCH] = {};
 #pragma unroll
@@ -167,6 +170,7 @@ __device__ __forceinline__ void grad_sums_rows(const DropGradSums &p,
     const Drop &q = p.drop;
     const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
     Vec16<DRAWS> was[BATCH], dy[BATCH], x[BATCH];
+
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         const int64_t at = base + (row + i * deep) * p.cols.channels;
@@ -249,6 +253,7 @@ bool drop_grad_sums(const Call *c, const Drop &drop)
     p.counters = gpu_counters(c->dev, col_reduce_counters(p.joined, 1));
     moves(moved(c->dx[0], drop.fresh) + moved(c->dy) +
           (p.sign_source ? moved(c->y) : 0) + col_reduce_traffic(p.joined, 2));
+
     if (c->dx[0]->type == BF16)
         LAUNCH(channels_grad_sums_kernel<BF16>, p.cols.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
@@ -273,6 +278,7 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     const Dims s = c->y->dim;
     const bool spatial = c->attr->op == OP_spatial_dropout;
     Drop p = {};
+
     if (!to) return true;
     p.from = from->data, p.to = to->data, p.fresh = fresh;
     p.step = gpu_step(c->dev), p.node = c->node, p.all = !c->train;
@@ -280,6 +286,7 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     if (from == c->x[0]) p.norm_on_load = norm_on_load_of(c, 0);
     if (from == c->dy && c->act) p.y = c->y->data;
     p.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
+
     // for p = 1 nothing is kept, and the infinite factor is not used
     p.factor = (float)(1 / (1 - (double)p.p));
     p.samples = s.n, p.size = positions(s) * s.c;

@@ -148,6 +148,7 @@ Cut cut_of(Dims s)
     Cut k = {1, 1, s.c, 0, 0, 0, 0, 0, 0, 0};
     const int64_t count = positions(s);
     const int rows = s.c % 4 == 0 ? 1 : s.c % 2 == 0 ? 2 : 4;
+
     // lines of several rows must fit a block
     if (count % rows == 0 && (rows == 1 || s.c <= BLOCK))
         k.v = 4, k.rows = rows, k.vecs = (int)((int64_t)s.c * rows / 4);
@@ -219,6 +220,7 @@ __global__ void __launch_bounds__(BLOCK, 4)
     const Element<D> *x = (const Element<D> *)p.x +
                           n * p.positions * p.channels + (int64_t)vec * V;
     const int64_t line = (int64_t)k.vecs * V;
+
     // in 64 bits: the last steps go beyond the last line
     for (int64_t i = from + row; works && i < to; i += AHEAD * k.step) {
         Vec<V> v[AHEAD];
@@ -230,14 +232,17 @@ __global__ void __launch_bounds__(BLOCK, 4)
         }
         own.take(v, (int)i, k.step, to);
     }
+
     for (int j = 0; j < V; j++) {
         const int e = vec * V + j;
         lane[t * V + j] = own.end(j, k.rows, e / p.channels);
     }
     __syncthreads();
+
     // a tree over the lines; its shape depends on step only
     int half = 1;
     while (half * 2 < k.step) half *= 2;
+
     for (; half > 0; half /= 2) {
         if (row < half && row + half < k.step)
             for (int j = 0; j < V; j++)
@@ -245,10 +250,12 @@ __global__ void __launch_bounds__(BLOCK, 4)
                     join(lane[t * V + j], lane[(t + half * k.width) * V + j]);
         __syncthreads();
     }
+
     // the rows of a line
     const int first = tile * k.width * V; // channel, when there are tiles
     const int channels =
         k.rows > 1 ? p.channels : min(k.width * V, p.channels - first);
+
     for (int c = t; c < channels; c += k.threads) {
         State all = lane[c];
         for (int j = 1; j < k.rows; j++)
@@ -259,9 +266,11 @@ __global__ void __launch_bounds__(BLOCK, 4)
         else
             ((State *)p.parts)[i * k.parts + part] = all;
     }
+
     if (k.parts == 1 ||
         !last_block(p.counters + n * k.tiles + tile, (unsigned)k.parts))
         return;
+
     // the last block reduces all parts: one warp a channel
     for (int c = t / WARP; c < channels; c += k.threads / WARP) {
         const int64_t i = n * p.channels + first + c;
@@ -310,6 +319,7 @@ __global__ void __launch_bounds__(BLOCK)
         one(&next, load<1, D>(from + (int64_t)i * p.channels).v[0], i);
         all = join(all, next);
     }
+
     part[y][x] = all;
     __syncthreads();
     if (y || c >= p.channels) return;
@@ -356,6 +366,7 @@ bool pool_as(const Call *c)
     if (!countable(c, blocks)) return false;
     if (p.cut.parts > 1)
         p.counters = gpu_counters(c->dev, (int64_t)s.n * p.cut.tiles);
+
     // rows of tensors in 16 bits are whole vectors
     if (D != F32 || p.cut.v == 4)
         start_pool<4, D, Lanes, State>(c, p, blocks);

@@ -84,6 +84,7 @@ bool last(const Call *c, bool back)
     const Dims s = c->x[0]->dim;
     const int v = vec_width(s.c);
     const Tensor *to = back ? c->dx[0] : c->y;
+
     if (!to) return true;
     if (!countable(c, rows(s))) return false;
     Last p = {(back ? c->dy : c->x[0])->data,

@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(THREADS)
         p.lengths[i] = own;
         most = max(most, own);
     }
+
     part[threadIdx.x] = most;
     __syncthreads();
     if (threadIdx.x) return;
@@ -184,6 +185,7 @@ __device__ __forceinline__ void step(const Lstm &p, int n, int s, int u,
         g[k] = k == 2 ? tanhf(g[k]) : sigmoid(g[k]);
         if (p.gates) p.gates[row * 4 * p.units + at] = g[k];
     }
+
     // the thread that wrote the cell of the previous step reads it
     float *to = p.elements + (p.gates ? row : n) * p.units + u;
     float cell = g[0] * g[2];
@@ -206,6 +208,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     float *state = (float *)(shared + (SHARED ? p.units * p.width : 0));
     const int quads = p.chunk / QUAD, most = *p.longest;
     const int items = (b.units * quads * QUAD + WARP - 1) / WARP * WARP;
+
     for (int i = (int)threadIdx.x; SHARED && i < b.units * p.units * 4;
          i += THREADS) {
         const int k = i % p.units, u = i / p.units % b.units;
@@ -213,6 +216,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         const int64_t row = (int64_t)gate * p.units + b.u0 + u;
         ((float *)(shared + k * p.width + u))[gate] = p.w[row * p.units + k];
     }
+
     for (int s = 0; s < most; s++) {
         for (int first = b.n0; first < b.n1; first += p.chunk) {
             __syncthreads();
@@ -267,6 +271,7 @@ __device__ __forceinline__ void grad(const Lstm &p, int n, int s, int u,
     const float last = s ? p.elements[row_of_step(p, n, s - 1) * h + u] : 0;
     const float t = tanhf(p.elements[row * h + u]), d = p.in[row * h + u] + dh;
     float v = d * o * (1 - t * t);
+
     if (s + 1 < p.lengths[n]) v += *dc;
     gate[0] = v * g * i * (1 - i);
     gate[h] = v * last * f * (1 - f);
@@ -290,6 +295,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         const int u = i % b.units, row = i / b.units;
         shared[row * p.width + u] = p.w[(int64_t)row * p.units + b.u0 + u];
     }
+
     for (int s = most - 1; s >= 0; s--) {
         for (int first = b.n0; first < b.n1; first += p.chunk) {
             __syncthreads();
@@ -349,6 +355,7 @@ Cut cut_of(const Call *c, bool back, int processors)
     const Dims s = c->y->dim;
     const int64_t h = s.c, column = 16 * h; // bytes of a unit's weights
     Cut k = {};
+
     k.width = (int)least(h, most(1, WEIGHTS / column));
     k.shared = k.width * column <= WEIGHTS && ceil_div(h, k.width) <= SLICES;
     if (!k.shared) k.width = (int)ceil_div(h, SLICES);
@@ -400,6 +407,7 @@ Lstm lstm_of(const Call *c, const Cut *k)
     const Dims s = c->y->dim;
     Lstm p = {};
     float *at = (float *)c->scratch + HEAD;
+
     p.barrier = (unsigned *)c->scratch;
     p.longest = (int *)c->scratch + 1;
     p.lengths = (int *)at;
@@ -484,6 +492,7 @@ bool cuda_lstm_bwd(const Call *c)
                   ? launch(c, &backward_kernel<true>, &k, p, "lstm, backward")
                   : launch(c, &backward_kernel<false>, &k, p, "lstm, backward");
     if (!ok) return false;
+
     // the gates have become dz; the scratch is free from here on
     const int64_t vecs = numel(c->x[0]->dim) / 4;
     if (c->dx[0]) {
@@ -491,6 +500,7 @@ bool cuda_lstm_bwd(const Call *c)
                values(c->dx[0]), vecs, is_fresh(c, 0));
         if (!gpu_launched("lstm, dx")) return false;
     }
+
     const ConvProblem r = lstm_wgrad_problem(c);
     if (c->dx[1] &&
         !conv_wgrad(&r, {{p.y, {}, {}}, {}, 0}, {{p.gates, {}, {}}, {}, 0},

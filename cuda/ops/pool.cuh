@@ -37,6 +37,7 @@ static inline bool pool_of(const Call *c, Dims into, int v, Pool *p)
         // results_reading computes q + lo
         if (!countable(c, (int64_t)p->axis[i].size + g.lo[i])) return false;
     }
+
     p->tap = c->saved;
     p->vecs = vecs_of(into, v);
     p->grid = grid_of(into);

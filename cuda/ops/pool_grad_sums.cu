@@ -52,6 +52,7 @@ __device__ __forceinline__ void grad_sums_rows(const PoolGradSums &p,
     Vec16<V> was[BATCH], x[BATCH], dy[BATCH];
     WonTaps<V, uint8_t> won[BATCH];
     int tap[BATCH];
+
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         const int64_t at = row + i * deep, here = at * q.xs.c + s.c;
@@ -117,6 +118,7 @@ bool pool_grad_sums(const Call *c)
     moves(moved(dx, p.pool.fresh) + (p.grads.x ? moved(c->x[0]) : 0) +
           moved(c->dy) + (double)numel(c->dy->dim) +
           col_reduce_traffic(p.cols, 2));
+
     if (dx->type == BF16)
         LAUNCH(pool_grad_sums_kernel<BF16>, p.cols.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);

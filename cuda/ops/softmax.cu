@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Rows p)
     const int step = t.width * V, start = t.lane * V;
     const float *x = p.x + t.item * p.channels;
     float most = -INFINITY;
+
     for (int j = start; j < end; j += step) {
         const Vec<V> a = load<V>(x + j);
         for (int v = 0; v < V; v++) most = fmaxf(most, a.v[v]);
@@ -57,14 +58,17 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Rows p)
     const int step = t.width * V, start = t.lane * V;
     const int64_t base = t.item * p.channels;
     Chain all = {};
+
     for (int j = start; j < end; j += step) {
         const Vec<V> y = load<V>(p.x + base + j);
         const Vec<V> dy = load<V>(p.dy + base + j);
         for (int v = 0; v < V; v++) chain_add(&all, y.v[v] * dy.v[v]);
     }
+
     // of dy, weighted by the probabilities y
     float mean[1] = {chain_total(all)};
     warp_group_sums(mean, t.width);
+
     for (int j = start; j < end; j += step) {
         const Vec<V> y = load<V>(p.x + base + j);
         Vec<V> d = load<V>(p.dy + base + j);

@@ -63,6 +63,7 @@ bool up_of(const Call *c, Dims into, int v, Up *p)
 {
     *p = {};
     p->xs = c->x[0]->dim, p->ys = c->y->dim;
+
     for (int i = 0; i < 3; i++) {
         const int f = c->attr->word[1 + i];
         if (f > INT32_MAX / 4) // the largest value is den plus an offset
@@ -71,6 +72,7 @@ bool up_of(const Call *c, Dims into, int v, Up *p)
                                op_info[c->attr->op].name, f, INT32_MAX / 4);
         p->axis[i] = source_of(c, i);
     }
+
     p->vecs = vecs_of(into, v);
     p->grid = grid_of(into);
     return countable(c, rows(p->xs)) && countable(c, rows(p->ys));

@@ -111,6 +111,7 @@ static bool timeshift(const Change *c, float *x, Dims n, int32_t own)
     const int64_t row = (int64_t)n.w * n.c, by = (int64_t)c->number[0];
     float *copy = mem_alloc(sizeof *x * (size_t)own * (size_t)n.c);
     if (!copy) return false;
+
     for (int64_t r = 0; r < (int64_t)n.d * n.h; r++, x += row) {
         memcpy(copy, x, sizeof *x * (size_t)own * (size_t)n.c);
         for (int64_t w = 0; w < own; w++) {
@@ -121,6 +122,7 @@ static bool timeshift(const Change *c, float *x, Dims n, int32_t own)
             memcpy(x + w * n.c, copy + from * n.c, sizeof *x * (size_t)n.c);
         }
     }
+
     mem_free(copy);
     return true;
 }
@@ -155,8 +157,10 @@ bool change_sample(const Change *c, Sample *s)
     // the images of a sample use consecutive draws
     uint32_t first = CHANGE_DRAWS, before = 0;
     bool numbers = false;
+
     if (c->kind == CHANGE_NONE) return true;
     if (c->kind == CHANGE_FUNCTION) return user_step_sample(c, s);
+
     for (int f = 0; f < s->fields; f++) {
         float *x = s->data[f];
         const Dims n = s->dim[f];

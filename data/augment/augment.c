@@ -24,6 +24,7 @@ static void decide_flip(const DataStep *s, Change *out)
             out->axes |= 1u << axis;
     if (!out->axes) return;
     out->kind = CHANGE_FLIP;
+
     // two mirrors make a rotation
     const uint32_t a = out->axes;
     if (!((a ^ a >> 1 ^ a >> 2) & 1)) return;
@@ -80,17 +81,21 @@ static void decide_affine(const DataStep *s, Dims n, Change *out)
     const bool flat = n.d == 1; // a slice stays in its plane
     double m[3][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}, scale, angle[3];
     double shear[3] = {0};
+
     if (!((double)rng_uniform(r, 0) < s->affine.p)) return;
     scale = (double)rng_range(r, 1, (float)s->affine.scale[0],
                               (float)s->affine.scale[1]);
+
     // the axes of the three rotations
     static const int about[] = {ABOUT_D, ABOUT_H, ABOUT_W};
+
     for (uint32_t k = 0; k < 3; k++)
         angle[k] =
             flat || s->affine.about == ABOUT_ALL || s->affine.about == about[k]
                 ? degree *
                       draw_angle(r, 5 + k, s->affine.rotate, s->affine.step)
                 : 0;
+
     for (uint32_t k = 0; k < (flat ? 1 : 3); k++)
         shear[k] =
             degree * (double)rng_range(r, 8 + k, (float)s->affine.shear[0],
@@ -98,9 +103,11 @@ static void decide_affine(const DataStep *s, Dims n, Change *out)
     turn(m, 0, 1, angle[0]);
     if (!flat) turn(m, 2, 0, angle[1]);
     if (!flat) turn(m, 1, 2, angle[2]);
+
     // without shear this changes no bit
     unshear(m, shear);
     out->kind = CHANGE_AFFINE;
+
     for (int a = 0; a < 3; a++) {
         double at = (extent[a] - 1) / 2;
         for (int b = 0; b < 3; b++) {
@@ -138,8 +145,10 @@ static void decide_jitter(const DataStep *s, Change *out)
     const double by[] = {s->jitter.brightness, s->jitter.contrast,
                          s->jitter.saturation, s->jitter.hue};
     uint32_t order[4];
+
     if (!((double)rng_uniform(r, 0) < s->jitter.p)) return;
     out->kind = CHANGE_JITTER;
+
     // draws 1 to 4 are the factors, draws from 8 on the order
     for (uint32_t i = 0; i < 4; i++) order[i] = i;
     for (uint32_t i = 3; i > 0; i--) {
@@ -287,6 +296,7 @@ bool augment_on_device(const Steps *steps, const Dataset *ds)
     bool length = false;
     for (int f = 0; f < ds->fields; f++)
         length = length || ds->field[f].kind == FIELD_LENGTH;
+
     for (int i = 0; i < steps->count; i++) {
         const DataStep *s = &steps->step[i];
         const StepInfo *info = &step_info[s->id];

@@ -25,6 +25,7 @@ bool bands_change(const Change *c, const Image *m)
     const int32_t from =
         (int32_t)rng_below(r, DRAW + 5, (uint32_t)(n - gone) + 1);
     float *row = mem_alloc(sizeof *row * (size_t)n);
+
     if (!row) return false;
     for (int64_t i = 0; i < (int64_t)m->n.d * m->n.h; i++)
         for (int32_t w = 0; w < m->own; w++) {
@@ -41,6 +42,7 @@ bool bands_change(const Change *c, const Image *m)
                 if (k >= from && k < from + gone) x[k] = 0;
             }
         }
+
     mem_free(row);
     return true;
 }

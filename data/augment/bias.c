@@ -58,6 +58,7 @@ bool bias_change(const Change *c, const Image *m)
     double all[TERMS][TERMS][TERMS], ph[TERMS], pd[TERMS], of[TERMS];
     const Dims n = m->n;
     const int64_t row = (int64_t)n.w * n.c;
+
     if (c->number[0] == 0) return true; // no bit changes
     double *pw = mem_alloc((size_t)n.w * TERMS * sizeof *pw);
     float *air = mem_alloc((size_t)n.c * sizeof *air);
@@ -69,6 +70,7 @@ bool bias_change(const Change *c, const Image *m)
     for (int32_t w = 0; ok && w < n.w; w++) legendre(w, n.w, pw + w * TERMS);
     for (int32_t k = 0; ok && k < n.c; k++)
         air[k] = channel_air(image_channel(m, k));
+
     for (int32_t d = 0; ok && d < n.d; d++) {
         legendre(d, n.d, pd);
         for (int32_t h = 0; h < n.h; h++) {
@@ -77,6 +79,7 @@ bool bias_change(const Change *c, const Image *m)
             change_row(m, of, pw, air, m->x + ((int64_t)d * n.h + h) * row);
         }
     }
+
     mem_free(pw);
     mem_free(air);
     return ok;

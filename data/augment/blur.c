@@ -83,6 +83,7 @@ bool blur_change(const Change *c, const Image *m)
     const int32_t n[] = {m->n.w, m->n.h, m->n.d};
     float *room = line_room(m);
     if (!room) return false;
+
     for (int32_t k = 0; k < m->n.c; k++) {
         Weights g;
         const double sigma =
@@ -92,6 +93,7 @@ bool blur_change(const Change *c, const Image *m)
         for (int a = 0; a < 3 && g.radius > 0; a++)
             if (n[a] > 1) each_line(m, a, k, room, blur_line, &g);
     }
+
     mem_free(room);
     return true;
 }
@@ -147,6 +149,7 @@ bool lowres_change(const Change *c, const Image *m)
     const int32_t n[] = {m->n.w, m->n.h, m->n.d};
     float *room = line_room(m);
     if (!room) return false;
+
     for (int a = 0; a < 3; a++) {
         Lowres l = {(int32_t)floor(n[a] * c->number[0] + 0.5),
                     (int)c->number[1] == UP_CUBIC};
@@ -155,6 +158,7 @@ bool lowres_change(const Change *c, const Image *m)
         for (int32_t k = 0; k < m->n.c; k++)
             each_line(m, a, k, room, lowres_line, &l);
     }
+
     mem_free(room);
     return true;
 }

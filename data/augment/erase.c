@@ -36,6 +36,7 @@ static Box cutout_box(const Change *c, const Image *m, uint32_t number)
     const int32_t n[] = {m->own, m->n.h, m->n.d};
     const uint32_t draw = CHANGE_DRAWS + DRAWS * number;
     Box b;
+
     for (uint32_t a = 0; a < 3; a++) {
         double share = (double)rng_range(
             &c->draw, draw + a, (float)c->number[1], (float)c->number[2]);
@@ -63,6 +64,7 @@ void timemask_change(const Change *c, const Image *m)
     const uint32_t own = (uint32_t)m->own;
     uint32_t most = (uint32_t)c->number[1];
     if (most > own) most = own;
+
     for (int32_t k = 0; k < m->n.c; k++) {
         const float value = (int)c->number[2] == FILL_MEAN ? own_mean(m, k) : 0;
         for (uint32_t i = 0; i < (uint32_t)c->number[0]; i++) {

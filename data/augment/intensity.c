@@ -81,6 +81,7 @@ void intensity_change(const Change *c, const Image *m)
         rician(c, m);
         return;
     }
+
     for (int32_t k = 0; k < m->n.c; k++) {
         const Channel one = image_channel(m, k);
         if (c->kind == CHANGE_CONTRAST) contrast(one, c->amount);

@@ -34,6 +34,7 @@ EACH void take(Block *b, const float *x, int n, float top)
     float all[3 * BLOCK];
     if (n < BLOCK) memset(all, 0, sizeof all);
     memcpy(all, x, (size_t)n * 3 * sizeof *x);
+
     // the first pass (begin) left fractions already
     if (top != 1)
         for (int i = 0; i < 3 * BLOCK; i++) all[i] /= top;
@@ -98,6 +99,7 @@ EACH void turn_hue(Block *b, float by)
         hue[i] /= chroma[i] > 1e-30f ? chroma[i] : 1e-30f;
         hue[i] += third + by;
     }
+
     // back: with k = (n + hue) mod 6 a colour is value - chroma times max(0,
     // min(k, 4 - k, 1)), n = 5, 3, 1 for red, green, blue
     for (int c = 0; c < 3; c++) {
@@ -140,6 +142,7 @@ EACH float begin(const Change *c, const Image *m, int to, float top)
     enum { SUMS = 8 };
     const int64_t count = positions(m->n);
     double sum[SUMS] = {0}, all = 0;
+
     for (int64_t at = 0; at < count; at += BLOCK) {
         const int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
         Block b;
@@ -151,6 +154,7 @@ EACH float begin(const Change *c, const Image *m, int to, float top)
             for (int k = 0; k < SUMS; k++) sum[k] += (double)g[i + k];
         give(&b, m->x + 3 * at, n, 1);
     }
+
     for (int k = 0; k < SUMS; k++) all += sum[k];
     return (float)(all / (double)count);
 }
@@ -161,10 +165,12 @@ EACH void change_all(const Change *c, const Image *m)
     const float top = (float)c->number[2 * FOUR];
     float mean = 0, now = top;
     int done = 0;
+
     // contrast needs the mean of all pixels after the operations before it
     for (int k = 0; k < FOUR; k++)
         if ((int)c->number[k] == CONTRAST && c->number[FOUR + CONTRAST] != 1)
             mean = begin(c, m, k, top), done = k, now = 1;
+
     for (int64_t at = 0; at < count; at += BLOCK) {
         const int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
         Block b;
@@ -196,6 +202,7 @@ bool jitter_by(int floats, const Change *c, const Image *m)
         by_avx512(c, m);
         return true;
     }
+
     if (floats == 8) {
         if (!__builtin_cpu_supports("avx2")) return false;
         by_avx2(c, m);
@@ -224,6 +231,7 @@ static bool check_colors(const Image *m, float top)
     float lo = m->x[0], hi = m->x[0];
     int bad =
         count_out_of_range(m->x + whole, (int)(size - whole), least, most);
+
     for (int64_t at = 0; at < whole && !bad; at += BLOCK)
         bad = count_out_of_range(m->x + at, BLOCK, least, most);
     if (!bad) return true;

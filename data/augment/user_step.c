@@ -6,6 +6,7 @@ bool user_step_sample(const Change *c, Sample *s)
     UserStepCall all = {.draw = &c->draw, .stop = s->stop};
     if (!s->ds) return user_step_call(NULL, 0, 0, &all);
     all.classes = user_step_classes(s->ds);
+
     for (int f = 0; f < s->fields; f++) {
         if (!s->data[f]) continue;
         UserStepField *one = &all.field[all.fields++];
@@ -13,6 +14,7 @@ bool user_step_sample(const Change *c, Sample *s)
                                .kind = s->kind[f],
                                .x = {s->dim[f], F32, s->rank[f], s->data[f]}};
     }
+
     return user_step_call(s->user_step, c->number[0], c->number[1], &all) ||
            within("vary");
 }

@@ -34,6 +34,7 @@ static bool rows_open(Rows *r, const Change *c, Dims n)
         row = 3 * (size_t)e->n[0], slice = row * (size_t)e->n[1];
         room += 4 * w + all + slice + row;
     }
+
     if (!size_mul(room, sizeof(double), &bytes) ||
         !(r->block = mem_alloc(bytes)))
         return false;
@@ -84,9 +85,11 @@ static void row_elastic(Rows *r, int32_t h, int32_t d)
     const int64_t step = 3 * (int64_t)points;
     const Taps k = spline_taps(e->spacing, e->n[1], h);
     const double *x = r->slice + k.first * step;
+
     for (int32_t i = 0; i < points; i++)
         for (int a = 0; a < 3; a++)
             r->row[a * points + i] = spline_sum(&k, x + 3 * i + a, step);
+
     for (int32_t from = 0, to; from < r->n.w; from = to) {
         const int32_t first = spline_taps(e->spacing, points, from).first;
         to = from + 1;
@@ -99,6 +102,7 @@ static void row_elastic(Rows *r, int32_t h, int32_t d)
                 spline_stretch(r, p, from, to, r->q[a]);
         }
     }
+
     for (int32_t v = 0; v < r->n.w; v++)
         r->q[0][v] += v, r->q[1][v] += h, r->q[2][v] += d;
 }
@@ -150,6 +154,7 @@ static inline void linear(const Rows *r, const float *x, int32_t from,
 {
     const int64_t row = (int64_t)r->n.w * c, slice = row * r->n.h;
     const double *qw = r->q[0], *qh = r->q[1], *qd = r->q[2];
+
     for (int32_t v = from; v < to; v++) {
         const int32_t w = (int32_t)qw[v], h = (int32_t)qh[v];
         const int32_t d = flat ? 0 : (int32_t)qd[v];
@@ -220,8 +225,10 @@ bool warp_field(const Change *c, float *x, Dims n, FieldKind kind)
     bool ok = false;
     Rows r = {.c = c};
     float *y = x, *copy = mem_alloc(bytes);
+
     if (!copy || !rows_open(&r, c, n)) goto done;
     memcpy(copy, x, bytes);
+
     for (int32_t d = 0; d < n.d; d++) {
         rows_slice(&r, d);
         for (int32_t h = 0; h < n.h; h++, y += (int64_t)n.w * n.c) {
@@ -232,7 +239,9 @@ bool warp_field(const Change *c, float *x, Dims n, FieldKind kind)
             look_up(&r, copy, kind == FIELD_LABEL, y);
         }
     }
+
     ok = true;
+
 done:
     mem_free(r.block);
     mem_free(copy);

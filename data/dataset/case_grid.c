@@ -53,6 +53,7 @@ static bool grid_refused(const DatasetField *field, SourcePlace place,
     double share;
     const bool apart =
         mask && !index && field->rank == 3 && lie_apart(like, v, &share);
+
     // the reason of volume_same_grid names both grids as in the files
     if (volume_same_grid(like, v)) return true;
     if (apart)
@@ -60,6 +61,7 @@ static bool grid_refused(const DatasetField *field, SourcePlace place,
                          "the other); fix: the mask of this image, or the "
                          "header of the file that is wrong",
                          err_text(), 100 * share);
+
     return fail_data(
         "%s; fix: %s", err_text(),
         field->rank < 3
@@ -77,13 +79,16 @@ bool case_grid(const DatasetOptions *o, const DatasetField *field,
     const bool mask = field->kind == FIELD_LABEL;
     Volume moved;
     bool same;
+
     if (place == PLACE_FIRST) return settle_place(like, v);
     if (volume_same_grid(like, v)) return true;
     if (!settle_order(like, v, &same)) return false;
     if (same) return true;
+
     // a picture has no position from which to resample
     if (field->rank < 3 || !(mask ? o->resample_mask : o->resample))
         return grid_refused(field, place, like, v);
+
     // outside its own field of view a mask is background, a channel 0
     Grid grid = volume_grid(like);
     if (!volume_resample(v, &grid, mask ? NEAREST : LINEAR, 0, &moved))

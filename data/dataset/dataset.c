@@ -33,6 +33,7 @@ bool dataset_view(DatasetStore *store, const Dataset *like, int count,
         mem_free(ds);
         return false;
     }
+
     // copies fields and the count of skipped cases; store and cases are
     // replaced
     if (like) *ds = *like;
@@ -106,6 +107,7 @@ static bool options_check(const DatasetOptions *o)
     if (o->label_count < 0 || o->label_count > MAX_LABELS)
         return fail_usage("labels: %d values, wanted at most %d",
                           o->label_count, MAX_LABELS);
+
     for (int i = 0; i < o->label_count; i++) {
         if (o->labels[i] == 0)
             return fail_usage("labels: 0 is the background and not listed");
@@ -129,6 +131,7 @@ bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out)
         return false;
     }
     if (options) store->options = *options;
+
     // a mask of 0 and 1 needs no list
     if (!store->options.label_count)
         store->options.labels[0] = 1, store->options.label_count = 1;
@@ -220,17 +223,20 @@ bool dataset_finish(DatasetBuilder *b, Dataset **out)
         return fail_data("the data set has no cases");
     }
     qsort(b->cases, (size_t)b->count, sizeof *b->cases, case_order);
+
     for (int i = 1; i < b->count; i++) {
         // a key that occurs three times is named once
         bool again = i > 1 && !strcmp(b->cases[i].key, b->cases[i - 2].key);
         if (!strcmp(b->cases[i].key, b->cases[i - 1].key) && !again)
             names_add(&twice, b->cases[i].key);
     }
+
     bool ok =
         twice.count
             ? fail_data("%d name%s for more than one case: %s", twice.count,
                         twice.count == 1 ? " stands" : "s stand", twice.text)
             : dataset_view(b->store, NULL, b->count, out);
+
     if (ok) {
         Dataset *ds = *out;
         memcpy(ds->field, b->field, sizeof b->field);
@@ -240,6 +246,7 @@ bool dataset_finish(DatasetBuilder *b, Dataset **out)
         ds->skipped = b->skipped;
         b->store = NULL; // owned by the dataset from here on
     }
+
     dataset_drop(b);
     return ok;
 }
@@ -293,6 +300,7 @@ bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
         builder_field(b, "image", FIELD_IMAGE, 3);
         if (mask) builder_field(b, "mask", FIELD_LABEL, 3);
     }
+
     // if only some cases had masks, the others would train on arbitrary labels
     if ((b->fields > 1) != (mask != NULL))
         return fail_data("%s: %s a mask, unlike the cases before it", key,
@@ -323,6 +331,7 @@ static bool settle_values(Volume *v)
         *v = f32;
         return true;
     }
+
     const float *x = v->voxels.data;
     int64_t n = numel(v->voxels.dim), bad = 0, first = -1;
     for (int64_t i = 0; i < n; i++)
@@ -330,6 +339,7 @@ static bool settle_values(Volume *v)
             if (!bad++) first = i;
         }
     if (!bad) return true;
+
     // position of the first one, in file order
     Dims s = v->voxels.dim;
     int64_t p = first / s.c;
@@ -350,8 +360,10 @@ static bool join_channels(Volume *a, Volume *b)
     Volume out;
     Dims dim = a->voxels.dim;
     int ca = a->voxels.dim.c, cb = b->voxels.dim.c;
+
     dim.c = ca + cb;
     bool ok = volume_new(&out, dim, F32);
+
     if (ok) {
         memcpy(out.affine, a->affine, sizeof out.affine);
         out.unit = a->unit == b->unit ? a->unit : UNIT_NONE;
@@ -364,6 +376,7 @@ static bool join_channels(Volume *a, Volume *b)
         volume_free(a);
         *a = out;
     }
+
     volume_free(b);
     return ok;
 }
@@ -388,11 +401,13 @@ static bool load_source(const DatasetOptions *o, const Source *s,
     FieldKind kind = field->kind;
     // loaders name the path themselves
     bool image_known = kind == FIELD_LABEL && like && like->voxels.type == F32;
+
     if (!s->load(s, out, notes)) {
         memset(out, 0, sizeof *out);
         if (image_known) suspect_swap(like);
         return false;
     }
+
     // only DICOM masks have the series of their image
     bool dicom = s->image != NULL;
     bool ok = kind == FIELD_LABEL ? labels_settle(o, s->labels_ready, dicom,
@@ -416,11 +431,14 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
     const struct CaseField *f = &c->field[field];
     FieldKind kind = ds->field[field].kind;
     CHECK(kind != FIELD_LENGTH);
+
     // the options of the whole set apply to all cases
     const DatasetOptions *o = &ds->store->options;
     memset(out, 0, sizeof *out);
+
     // numbers have no grid
     if (!field_on_grid(kind)) like = NULL;
+
     for (int i = 0; i < f->channels; i++) {
         Volume part;
         // without a given grid, the first channel sets it
@@ -468,6 +486,7 @@ char *dataset_report(const Dataset *ds, Arena *mem)
 {
     char fields[512] = "", labels[256];
     labels_text(&ds->store->options, false, labels, sizeof labels);
+
     for (int i = 0; i < ds->fields; i++) {
         size_t at = strlen(fields);
         if (ds->field[i].kind == FIELD_LABEL)
@@ -482,6 +501,7 @@ char *dataset_report(const Dataset *ds, Arena *mem)
                      ds->cases[0].field[i].channels,
                      ds->cases[0].field[i].channels > 1 ? "s" : "");
     }
+
     char left[64] = "";
     if (ds->skipped)
         snprintf(left, sizeof left, "; %d left out without a partner",

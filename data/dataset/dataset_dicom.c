@@ -137,6 +137,7 @@ static bool find_series(const Search *q, const Scope *scope, const char *name,
     int level = 0;
     bool same = true;       // all matches are one series by its UID
     bool modalities = true; // no two neighbours have one modality
+
     *out = NULL;
     for (int i = scope->from; i < scope->to; i++) {
         const DicomSeries *s = &q->index.series[i];
@@ -160,6 +161,7 @@ static bool find_series(const Search *q, const Scope *scope, const char *name,
         names_add(&best, text);
         *out = s;
     }
+
     if (best.count < 2) return true;
     if (same)
         return fail_data("the same series %s times: %s; fix: move one away",
@@ -178,6 +180,7 @@ static const char *patient_of(Search *q, const DicomSeries *s)
     Arena *mem = &q->b->store->mem;
     if (q->how->patient == PATIENT_FILE)
         return arena_strdup(mem, s->series_uid);
+
     if (q->how->patient == PATIENT_AUTO) {
         if (!*s->patient_id && q->how->files.skip_damaged) {
             fail_data("%s: no PatientID; fix: patient = \"folder\" if there "
@@ -188,11 +191,13 @@ static const char *patient_of(Search *q, const DicomSeries *s)
         if (!*s->patient_id) names_add(&q->nameless, s->folder);
         return s->patient_id;
     }
+
     const char *below = s->folder;
     // folders of series begin with the root as passed to the scan
     size_t root = strlen(q->index.root);
     if (!strncmp(below, q->index.root, root)) below += root;
     below += strspn(below, "/");
+
     // the root itself is a series: its own name
     if (!*below) return arena_strdup(mem, path_tail(q->index.root));
     return arena_printf(mem, "%.*s", (int)strcspn(below, "/"), below);
@@ -280,11 +285,13 @@ static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
     const DatasetDicom *how = q->how;
     int images = image_count(how);
     int masks = how->mask ? 1 : 0;
+
     if (masks && how->fractions && how->segment_count)
         masks = how->segment_count;
     int all = images + masks + (how->dose != NULL), field = 0;
     Source *s = builder_sources(q->b, all);
     if (!s) return false;
+
     for (int k = 0; k < all; k++) {
         DicomRole role = k < images           ? DICOM_AS_IMAGE
                          : k < images + masks ? DICOM_AS_MASK
@@ -294,6 +301,7 @@ static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
         const int segment = role == DICOM_AS_MASK ? k - images : 0;
         s[k] = dicom_source(series[which], series[0], role, &q->read[segment]);
     }
+
     c->field[field++] = (struct CaseField){s, images};
     if (masks) c->field[field++] = (struct CaseField){s + images, masks};
     if (how->dose) c->field[field] = (struct CaseField){s + images + masks, 1};
@@ -324,6 +332,7 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
     int images = image_count(how);
     const Scope study = {from, to, study_uid, NULL};
     bool complete = true;
+
     for (int k = 0; k < images + 2; k++) {
         const char *name = name_given(q, k);
         DicomRole role = role_of(q, k);
@@ -338,10 +347,12 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
         note_missing(q, k, &study, series[0]->folder);
         complete = false;
     }
+
     if (!complete) return leave_out(q, &study, series[0]->folder);
     if (!check_distinct(q, series)) return false;
     Case c = {.patient = patient_of(q, series[0])};
     if (!c.patient || !add_sources(q, series, &c)) return false;
+
     // number_studies makes it unique
     c.key = c.patient;
     return builder_add(q->b, &c);
@@ -365,6 +376,7 @@ static bool add_patient(Search *q, int from, int to)
     // number of studies with the image
     int studies = 0, before = q->b->count, skipped = q->b->skipped;
     const char *name = q->how->images ? q->how->image[0] : NULL;
+
     for (int i = from; i < to; i = run_end(&q->index, i, true)) {
         const DicomSeries *image;
         const Scope study = {from, to, q->index.series[i].study_uid, NULL};
@@ -373,12 +385,14 @@ static bool add_patient(Search *q, int from, int to)
         if (!one && !q->how->files.skip_damaged) return false;
         studies += !one || image;
     }
+
     for (int i = from; i < to; i = run_end(&q->index, i, true)) {
         const DicomSeries *s = &q->index.series[i];
         if (!add_study(q, from, to, s->study_uid, studies == 1) &&
             !give_up(q, s->folder))
             return false;
     }
+
     const Scope patient = {from, to, NULL, NULL};
     if (q->b->count == before && q->b->skipped == skipped) {
         note_missing(q, 0, &patient, q->index.series[from].folder);
@@ -415,9 +429,11 @@ static const DicomRead *make_read(DatasetBuilder *b, const DatasetDicom *how)
     int each = how->fractions && how->segment_count ? how->segment_count : 1;
     DicomRead *r = ARENA_NEW(mem, DicomRead, each);
     const char **segments = ARENA_NEW(mem, const char *, how->segment_count);
+
     if (!r || !segments) return NULL;
     for (int i = 0; i < how->segment_count; i++)
         if (!(segments[i] = arena_strdup(mem, how->segments[i]))) return NULL;
+
     // segments selected by name become 1, 2, ...
     DatasetOptions *o = &b->store->options;
     if (how->segment_count > MAX_LABELS) {
@@ -425,8 +441,10 @@ static const DicomRead *make_read(DatasetBuilder *b, const DatasetDicom *how)
                    MAX_LABELS);
         return NULL;
     }
+
     for (int i = 0; i < how->segment_count && !how->all.label_count; i++)
         o->labels[i] = i + 1, o->label_count = i + 1;
+
     for (int i = 0; i < each; i++) {
         r[i].files = how->files;
         r[i].resample_dose = how->resample_dose;
@@ -481,6 +499,7 @@ static bool two_patients(const Search *q, char text[640])
     const DicomSeries *s = q->index.series;
     const int mask = image_count(q->how);
     if (!q->how->mask) return false;
+
     for (int i = 0; i < q->index.count; i++) {
         if (!dicom_may_be(&s[i], DICOM_AS_IMAGE) ||
             !suits(q, &s[i], name_given(q, 0)))
@@ -514,6 +533,7 @@ static bool nothing_found(const Search *q)
     Names absent = {.count = 0}, there = {.count = 0}, folders = {.count = 0};
     Names modalities = {.count = 0};
     const DicomSeries *s = q->index.series;
+
     for (int k = 0; k < image_count(q->how) + 2; k++) {
         const char *name = name_given(q, k);
         DicomRole role = role_of(q, k);
@@ -525,6 +545,7 @@ static bool nothing_found(const Search *q)
                  name ? name : "");
         if (!found) names_add(&absent, text);
     }
+
     for (int i = 0; i < q->index.count; i++) {
         const char *name = s[i].description, *folder = path_tail(s[i].folder);
         bool seen = false, named = false;
@@ -537,12 +558,14 @@ static bool nothing_found(const Search *q)
                     (k < i && !strcmp(path_tail(s[k].folder), folder));
         if (!named) names_add(&folders, folder);
     }
+
     for (int i = 0; i < q->index.count; i++) {
         bool seen = !*s[i].modality;
         for (int k = 0; k < i && !seen; k++)
             seen = !strcmp(s[k].modality, s[i].modality);
         if (!seen) names_add(&modalities, s[i].modality);
     }
+
     char apart[640];
     if (!absent.count && two_patients(q, apart))
         return fail_data("%s: no study has the images and the mask together: "
@@ -571,6 +594,7 @@ static bool not_complete(const Search *q)
                  where->text, where->count > 3 ? ", ..." : "");
         utf8_mend(text + used);
     }
+
     bool one = q->incomplete == 1;
     char apart[640];
     if (two_patients(q, apart))
@@ -592,12 +616,14 @@ static bool add_cases(Search *q)
         to = run_end(&q->index, i, false);
         if (!add_patient(q, i, to)) return false;
     }
+
     if (q->nameless.count)
         return fail_data("%s: %d series %s no PatientID: %s; fix: patient = "
                          "\"folder\" if there is a folder for each",
                          q->index.root, q->nameless.count,
                          q->nameless.count == 1 ? "has" : "have",
                          q->nameless.text);
+
     if (!q->b->count && q->given_up) return fail_data("%s", q->given_up);
     if (!q->b->count) return nothing_found(q);
     if (q->incomplete && !q->how->all.skip_unmatched) return not_complete(q);
@@ -636,6 +662,7 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
     TRY(add_cases(&q));
     q.b->store->left_out = q.left_out, q.b->store->left_outs = q.left_outs;
     ok = true;
+
 done:
     if (!ok) dataset_drop(q.b);
     return ok && dataset_finish(q.b, out);

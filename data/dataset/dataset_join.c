@@ -81,6 +81,7 @@ static bool options_alike(const DatasetOptions *a, const DatasetOptions *b)
     } flag[] = {{"resample", a->resample, b->resample},
                 {"resample_mask", a->resample_mask, b->resample_mask},
                 {"skip_unmatched", a->skip_unmatched, b->skip_unmatched}};
+
     if (a->nonzero != b->nonzero || a->label_count != b->label_count ||
         memcmp(a->labels, b->labels,
                (size_t)a->label_count * sizeof *a->labels)) {
@@ -90,6 +91,7 @@ static bool options_alike(const DatasetOptions *a, const DatasetOptions *b)
                           "another; the class numbers would differ",
                           left, right);
     }
+
     for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
         if (flag[i].a != flag[i].b)
             return fail_usage("concat: %s is %s in one data set and %s in "
@@ -105,6 +107,7 @@ static bool alike(const Dataset *a, const Dataset *b)
     if (a->fields != b->fields)
         return fail_usage("one data set has %d fields, another %d", a->fields,
                           b->fields);
+
     for (int i = 0; i < a->fields; i++) {
         const DatasetField *f = &a->field[i], *g = &b->field[i];
         if (strcmp(f->name, g->name) != 0)
@@ -127,6 +130,7 @@ bool dataset_concat(const Dataset *const *ds, int count, Dataset **out)
     for (int i = 1; i < count; i++)
         if (!alike(ds[0], ds[i])) return false;
     if (!begin_like(ds[0], &b)) return false;
+
     for (int i = 0; i < count; i++)
         for (int k = 0; k < ds[i]->count; k++)
             if (!builder_add(b, &ds[i]->cases[k])) {
@@ -143,6 +147,7 @@ bool dataset_rename(const Dataset *ds, const char *const *key,
     *out = NULL;
     if (!begin_like(ds, &b)) return false;
     bool ok = true;
+
     for (int i = 0; ok && i < ds->count; i++) {
         Case c = ds->cases[i];
         ok = (*key[i] && *patient[i]) ||
@@ -153,6 +158,7 @@ bool dataset_rename(const Dataset *ds, const char *const *key,
         c.patient = c.key ? arena_strdup(&b->store->mem, patient[i]) : NULL;
         ok = c.patient && builder_add(b, &c);
     }
+
     if (ok) return join(b, &ds, 1, out);
     dataset_drop(b);
     return false;

@@ -43,15 +43,18 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
 {
     UndeclaredValues found = {.count = 0};
     int64_t n = numel(v->voxels.dim), ones = 0;
+
     for (int64_t i = 0; i < n; i++) {
         double x = volume_value(v, i);
         ones += label_value(x) == 1;
         if (class_of(o, ready, x, &(Rounded){0}) < 0)
             undeclared_add(&found, label_value(x));
     }
+
     char wanted[256], got[UNDECLARED_TEXT], list[UNDECLARED_TEXT];
     labels_text(o, ready, wanted, sizeof wanted);
     undeclared_text(&found, got);
+
     // {1} may be the default for an empty list
     bool stands_in = o->label_count == 1 && o->labels[0] == 1 && !ones;
     bool listed =
@@ -62,6 +65,7 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
     bool fractions = !listed && !found.more && !o->nonzero && !ready;
     for (int i = 0; i < found.count; i++)
         fractions = fractions && isfinite(found.value[i]);
+
     if (fractions)
         return fail_data(
             "%s, wanted %s; labels are whole numbers, to %g; fix: "
@@ -69,6 +73,7 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
             got, wanted, LABEL_ROUNDING,
             dicom ? ""
                   : ", or take every value except 0 with labels = \"nonzero\"");
+
     return fail_data("%s, wanted %s%s%s%s%s", got, wanted,
                      listed || nonzero ? "; fix: " : "",
                      listed ? "list the values of the classes, as in " : "",
@@ -125,6 +130,7 @@ bool labels_settle(const DatasetOptions *o, bool ready, bool dicom,
     // label of `last`; 0 is class 0 for every list
     double last = 0;
     int label = 0;
+
     for (int64_t i = 0; i < n; i++) {
         double value = volume_value(v, i);
         // masks are long runs of one value; a rounded value is counted each
@@ -137,6 +143,7 @@ bool labels_settle(const DatasetOptions *o, bool ready, bool dicom,
         }
         y[i] = (uint8_t)label;
     }
+
     volume_free(v);
     *v = out;
     return note_rounded(&rounded, path, notes) &&

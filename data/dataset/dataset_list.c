@@ -82,6 +82,7 @@ static bool settle_dicom(DatasetBuilder *b, FieldHow *how)
     const FieldHow *image = b->fields ? b->list[0] : how;
     const int segments = r->mask.segment_count;
     const char **name = ARENA_NEW(&b->store->mem, const char *, segments);
+
     if (!name) return false;
     for (int i = 0; i < segments; i++)
         if (!(name[i] = arena_strdup(&b->store->mem, r->mask.segments[i])))
@@ -92,6 +93,7 @@ static bool settle_dicom(DatasetBuilder *b, FieldHow *how)
     r->mask.resample_mask = all->resample_mask;
     if (b->has_labels)
         r->mask.labels = all->labels, r->mask.label_count = all->label_count;
+
     // segments selected by name become 1, 2, ...
     for (int i = b->has_labels ? segments : 0; i < segments; i++) {
         all->labels[i] = i + 1;
@@ -105,6 +107,7 @@ static bool add_field(DatasetBuilder *b, const ListField *f)
     Arena *mem = &b->store->mem;
     FieldHow *how = ARENA_NEW(mem, FieldHow, 1);
     char *name = how ? arena_strdup(mem, f->name) : NULL;
+
     if (!name) return false;
     *how = (FieldHow){.options = f->options, .numbers = f->numbers};
     how->how = (ReaderHow){NULL, &how->options, f->kind, f->rank};
@@ -133,8 +136,10 @@ bool dataset_list_begin(const ListField *field, int fields,
             if (!strcmp(field[i].name, field[k].name))
                 return fail_usage("two fields are called \"%s\"",
                                   field[i].name);
+
     if (!dataset_begin(options, out)) return false;
     (*out)->has_labels = options && options->label_count > 0;
+
     for (int i = 0; i < fields; i++)
         if (!add_field(*out, &field[i])) {
             dataset_drop(*out);
@@ -151,12 +156,14 @@ static bool number_source(DatasetBuilder *b, const FieldHow *f,
     Source *s = builder_sources(b, 1);
     float *copy = s ? ARENA_NEW(&b->store->mem, float, f->numbers) : NULL;
     if (!copy) return false;
+
     for (int i = 0; i < f->numbers; i++) {
         // as a float it would be infinite
         if (!isfinite((float)number[i]))
             return fail_data("number %d is %g", i + 1, number[i]);
         copy[i] = (float)number[i];
     }
+
     *s = (Source){.load = load_numbers,
                   .depends = numbers_depend,
                   .path = "its numbers",
@@ -173,6 +180,7 @@ static Box *keep_box(DatasetBuilder *b, const double box[4])
     Box *out = ARENA_NEW(&b->store->mem, Box, 1);
     if (!out) return NULL;
     *out = (Box){{0, 0, 0}, {1, 1, 1}};
+
     for (int i = 0; i < 4; i++) {
         const double v = round(box[i]);
         // written so that NaN is refused
@@ -201,6 +209,7 @@ static bool file_sources(DatasetBuilder *b, const FieldHow *f,
     if (box && !(part = keep_box(b, box))) return false;
     Source *s = paths ? builder_sources(b, paths) : NULL;
     if (!paths) return fail_data("no file");
+
     for (int i = 0; s && i < paths; i++) {
         if (reader->find) {
             if (!reader->find(path[i], f->how.kind, first, &f->options.dicom,
@@ -219,6 +228,7 @@ static bool file_sources(DatasetBuilder *b, const FieldHow *f,
                                  : f->options.same_grid ? PLACE_FIRST
                                                         : PLACE_NONE};
     }
+
     *out = (struct CaseField){s, paths};
     return s != NULL;
 }
@@ -233,6 +243,7 @@ bool dataset_list_add(DatasetBuilder *b, const ListCase *c)
     add.key = arena_strdup(&b->store->mem, c->key);
     add.patient = arena_strdup(&b->store->mem, c->patient);
     if (!add.key || !add.patient) return false;
+
     for (int i = 0; i < b->fields; i++) {
         const FieldHow *f = b->list[i];
         bool ok = f->how.kind == FIELD_LENGTH ||

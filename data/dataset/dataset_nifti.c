@@ -51,6 +51,7 @@ static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
 {
     size_t stem = nifti_stem(below);
     if (!stem) return true;
+
     if (f->count == f->room) {
         int room = f->room ? 2 * f->room : 64;
         Found *more = mem_realloc(f->at, (size_t)room * sizeof *more);
@@ -58,6 +59,7 @@ static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
         f->at = more;
         f->room = room;
     }
+
     Found *one = &f->at[f->count];
     one->path = arena_strdup(mem, path);
     one->name = arena_printf(mem, "%.*s", (int)stem, below);
@@ -89,14 +91,17 @@ static bool leave_out(DatasetStore *store, const char *path)
     const int n = store->left_outs;
     const char *text = arena_strdup(&store->mem, err_text());
     DicomLeftOut *list = (DicomLeftOut *)store->left_out;
+
     path = arena_strdup(&store->mem, path);
     if (!text || !path) return false;
+
     // the list is full at each power of two
     if (!(n & (n - 1))) {
         list = ARENA_NEW(&store->mem, DicomLeftOut, n ? 2 * n : 1);
         if (!list) return false;
         if (n) memcpy(list, store->left_out, (size_t)n * sizeof *list);
     }
+
     list[n] = (DicomLeftOut){DICOM_LEFT_DAMAGED, path, text, NULL};
     store->left_out = list, store->left_outs = n + 1;
     return true;
@@ -116,8 +121,10 @@ static bool collect(Files *f, DatasetStore *store, const char *path,
 {
     Arena *mem = &store->mem;
     struct stat st;
+
     // a link to a parent folder would recurse without end
     if (stat(path, &st)) return file_fails(errno, "%s", path);
+
     // the chain of parents is on the stack of this recursion
     const Above here = {st.st_dev, st.st_ino, up};
     for (; up; up = up->up)
@@ -127,6 +134,7 @@ static bool collect(Files *f, DatasetStore *store, const char *path,
     if (!dir)
         return depth && f->lenient && err_kind() == ERR_DATA &&
                leave_out(store, path);
+
     for (;;) {
         errno = 0;
         const struct dirent *e = readdir(dir);
@@ -160,7 +168,9 @@ static bool collect(Files *f, DatasetStore *store, const char *path,
         else
             TRY(files_add(f, mem, full, full + root));
     }
+
     ok = true;
+
 done:
     closedir(dir);
     return ok;
@@ -236,6 +246,7 @@ static bool match_files(const Files *files, const char *pattern,
     out->count = 0;
     out->at = ARENA_NEW(mem, Match, files->count);
     if (!out->at) return false;
+
     for (int i = 0; i < files->count; i++) {
         // all[] also holds the pattern itself, which is not more specific
         bool mine = file_matches(&files->at[i], pattern, key);
@@ -249,6 +260,7 @@ static bool match_files(const Files *files, const char *pattern,
         *m = (Match){arena_strdup(mem, name), &files->at[i]};
         if (!m->key) return false;
     }
+
     qsort(out->at, (size_t)out->count, sizeof *out->at, match_order);
     for (int i = 1; i < out->count; i++)
         if (!strcmp(out->at[i].key, out->at[i - 1].key))
@@ -274,9 +286,11 @@ static const char *patient_of(const Found *f, const char *key,
 {
     const char *base = path_tail(f->name);
     if (rule == PATIENT_FILE) return arena_strdup(mem, key);
+
     // BIDS: sub-XX up to the first underscore
     if (rule == PATIENT_AUTO && !strncmp(base, "sub-", 4) && base[4])
         return arena_printf(mem, "%.*s", (int)strcspn(base, "_"), base);
+
     // a folder that the pattern spells out ("imagesTr/") is not a patient
     bool named =
         strchr(pattern, '/') && !memchr(pattern, '*', strcspn(pattern, "/"));
@@ -340,6 +354,7 @@ static bool add_case(DatasetBuilder *b, const Plan *plan,
     Source *s = builder_sources(b, plan->patterns);
     Case c = {.key = first->key};
     bool complete = true;
+
     if (!s) return false;
     for (int k = 0; k < plan->patterns; k++) {
         const Match *m = match_find(&plan->found[k], first->key);
@@ -351,12 +366,14 @@ static bool add_case(DatasetBuilder *b, const Plan *plan,
                         .depends = depends,
                         .path = m->file->path};
     }
+
     if (!complete) {
         // always counted as skipped; add_cases decides whether to fail
         alone->files++;
         b->skipped++;
         return true;
     }
+
     c.patient =
         patient_of(first->file, c.key, plan->pattern[0], how->patient, mem);
     if (!c.patient) return false;
@@ -407,6 +424,7 @@ static bool partners_missing(const char *root, const Plan *plan,
                  used ? "; " : "", k < plan->images ? "image" : "mask",
                  plan->pattern[k], alone->lacks[k].text);
     }
+
     return fail_data("%s: %d file%s without a partner: %s; fix: "
                      "skip_unmatched = true leaves %s out",
                      root, alone->files, alone->files == 1 ? "" : "s", text,
@@ -428,6 +446,7 @@ static bool add_cases(DatasetBuilder *b, const Files *files,
             return nothing_matches(b->store->root, files, plan->pattern[k],
                                    k < plan->images ? "image" : "mask");
     }
+
     for (int i = 0; i < plan->found[0].count; i++)
         if (!add_case(b, plan, how, &plan->found[0].at[i], &alone))
             return false;
@@ -443,6 +462,7 @@ static bool add_file(DatasetBuilder *b, const char *path,
     const char *base = path_tail(path);
     Source *s = builder_sources(b, 1);
     size_t stem = nifti_stem(base);
+
     if (!stem)
         return fail_data("%s: not the name of a NIfTI file (.nii, .nii.gz)",
                          path);
@@ -464,6 +484,7 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
     DatasetBuilder *b = NULL;
     Plan plan = {.images = how->images};
     bool ok = false;
+
     *out = NULL;
     if (stat(root, &st)) return file_fails(errno, "%s", root);
     if (!dataset_begin(&how->all, &b)) return false;
@@ -476,6 +497,7 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
     bool folder = S_ISDIR(st.st_mode);
     builder_field(b, "image", FIELD_IMAGE, 3);
     if (how->mask && folder) builder_field(b, "mask", FIELD_LABEL, 3);
+
     if (folder) {
         for (int i = 0; i < how->images; i++) plan.pattern[i] = how->image[i];
         if (!how->images) plan.pattern[plan.images++] = "*";
@@ -500,7 +522,9 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
     } else {
         TRY(add_file(b, b->store->root, plan.files));
     }
+
     ok = true;
+
 done:
     mem_free(files.at);
     if (!ok) dataset_drop(b);
@@ -519,6 +543,7 @@ bool case_nifti_header(const Dataset *ds, int number, NiftiHeader *out)
     Arena mem = {0};
     const char *name[2];
     bool ok = path && nifti_files(path, &mem, name);
+
     arena_release(&mem);
     ok = ok && nifti_read(path, &any, &v, out);
     volume_free(&v);

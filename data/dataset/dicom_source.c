@@ -51,6 +51,7 @@ static bool depends(const Source *s, Arena *mem, SourceFacts *out)
     const char *text = "dicom";
     int files = own->count + (image && own != image ? image->count : 0);
     const char **file = ARENA_NEW(mem, const char *, files);
+
     if (!file) return false;
     for (int i = 0; i < files; i++)
         file[i] = i < own->count ? own->paths[i] : image->paths[i - own->count];
@@ -61,10 +62,12 @@ static bool depends(const Source *s, Arena *mem, SourceFacts *out)
                             option[i]->resample_tilt,
                             option[i]->assume_implicit_le,
                             option[i]->position_tolerance);
+
     if (text)
         text =
             arena_printf(mem, "%s %d %d %d %d", text, r->mask.partial,
                          s->labels_ready, r->mask.fractions, r->resample_dose);
+
     // without the option the text is unchanged, so that existing caches stay
     // valid
     if (text && r->mask.contour_tolerance_mm > 0)
@@ -79,6 +82,7 @@ Source dicom_source(const DicomSeries *series, const DicomSeries *image,
 {
     static bool (*const loads[])(const Source *, Volume *, DicomNotes *) = {
         load_image, load_mask, load_dose};
+
     // selected segments become 1, 2, ... by name; values of an ordinary series
     // become class numbers by the list of labels
     bool named = series->kind == DICOM_SEG || series->kind == DICOM_STRUCTURE;
@@ -122,13 +126,16 @@ bool dicom_source_find(const char *path, FieldKind kind, const Source *first,
     const DicomSeries *found = NULL;
     Names suit = {.count = 0}, there = {.count = 0};
     DicomIndex index;
+
     CHECK(kind <= FIELD_LABEL);
+
     // slices of a mask are paired with, and contours filled on, the image
     if (kind == FIELD_LABEL && !image)
         return fail_usage("a mask in DICOM needs the series of its image: the "
                           "first field must be an image that is read by "
                           "\"dicom\", too");
     if (!dicom_scan(path, &how->files, mem, &index)) return false;
+
     for (int i = 0; i < index.count; i++) {
         const DicomSeries *s = &index.series[i];
         char text[160];
@@ -139,6 +146,7 @@ bool dicom_source_find(const char *path, FieldKind kind, const Source *first,
         names_add(&suit, text);
         found = s;
     }
+
     if (suit.count > 1)
         return fail_data("%s: dicom: %d series here can be %s: %s; fix: the "
                          "folder, or the file, of one of them",
@@ -147,6 +155,7 @@ bool dicom_source_find(const char *path, FieldKind kind, const Source *first,
         return fail_data("%s: dicom: no series here can be %s, there is %s",
                          path, wanted[kind], there.text);
     DicomRole role = role_in(found, kind);
+
     // an image is its own reference
     *out =
         dicom_source(found, role == DICOM_AS_IMAGE ? found : image, role, how);

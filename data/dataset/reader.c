@@ -29,14 +29,17 @@ static bool find_axes(const ReaderHow *how, const NpyArray *a, int at[4])
     static const char *const usual[4][2] = {
         {"", "c"}, {"w", "wc"}, {"hw", "hwc"}, {"dhw", "dhwc"}};
     const char *axes = how->options->axes;
+
     if (!*axes && (a->axes == how->rank || a->axes == how->rank + 1))
         axes = usual[how->rank][a->axes - how->rank];
+
     if ((int)strlen(axes) != a->axes)
         return fail_data("npy: %d axes, want %s", a->axes,
                          *axes            ? axes
                          : how->rank == 3 ? "dhw or dhwc"
                          : how->rank == 2 ? "hw or hwc"
                                           : "w or wc");
+
     for (int k = 0; k < 4; k++) {
         const char *found = strchr(axes, letter[k]);
         at[k] = found ? (int)(found - axes) : -1;
@@ -52,16 +55,19 @@ static bool arrange(const ReaderHow *how, const NpyArray *a, Volume *out)
     if (!find_axes(how, a, at)) return false;
     for (int k = a->axes - 1; k >= 0; k--)
         of[k] = stride, stride *= a->shape[k];
+
     for (int k = 0; k < 4; k++) {
         n[k] = at[k] < 0 ? 1 : a->shape[at[k]];
         step[k] = at[k] < 0 ? 0 : of[at[k]];
         if (n[k] > INT32_MAX)
             return fail_data("npy: an axis of %lld", (long long)n[k]);
     }
+
     const Dims dim = {1, (int32_t)n[0], (int32_t)n[1], (int32_t)n[2],
                       (int32_t)n[3]};
     if (!volume_new(out, dim, F32)) return false;
     float *y = out->voxels.data;
+
     for (int64_t d = 0; d < n[0]; d++)
         for (int64_t h = 0; h < n[1]; h++)
             for (int64_t w = 0; w < n[2]; w++)
@@ -136,6 +142,7 @@ static bool load_openkbp(const Source *s, Volume *out, DicomNotes *notes)
     const int part = how->reader->part, first = parts[part].first;
     const SparseGrid *grid[OPENKBP_STRUCTURES];
     OpenkbpPatient p;
+
     (void)notes;
     if (!openkbp_read(s->path, grids_of(part), first == OPENKBP_DOSE, &p))
         return false;

@@ -29,6 +29,7 @@ bool volume_relabel(const Volume *classes, const int32_t *label, int count,
     memcpy(out->affine, classes->affine, sizeof out->affine);
     out->unit = classes->unit;
     const uint8_t *x = classes->voxels.data;
+
     for (int64_t i = 0, n = numel(classes->voxels.dim); i < n; i++) {
         int32_t v = x[i] && x[i] <= count ? label[x[i] - 1] : x[i];
         if (type == U8)

@@ -107,6 +107,7 @@ static bool take_drawn(const Dataset *ds, Patients *p, int count, int part)
         p->part[p->order[i]] = part;
         left--;
     }
+
     if (left)
         return fail_data(
             "split: %s needs %d patient%s, only %d %s left of %d; fix: fewer%s",
@@ -185,10 +186,12 @@ bool dataset_split(const Dataset *ds, const SplitOptions *how,
     static const int drawn[] = {TEST_PART, VALID_PART};
     Patients p;
     bool ok = false, wanted[PARTS] = {true, false, false};
+
     memset(out, 0, PARTS * sizeof *out);
     if (!patients_find(ds, how->seed, &p)) return false;
     for (int part = 0; part < PARTS; part++)
         TRY(take_named(ds, &p, &how->part[part], part));
+
     for (int i = 0; i < 2; i++) {
         const struct SplitRule *rule = &how->part[drawn[i]];
         // a list takes precedence over count and share
@@ -207,12 +210,14 @@ bool dataset_split(const Dataset *ds, const SplitOptions *how,
                         : (int)lround(rule->share * patients_free_count(&p));
         TRY(take_drawn(ds, &p, count, drawn[i]));
     }
+
     // the remaining patients train, unless train is a list: then they are
     // unused
     for (int i = 0; i < p.count && !how->part[TRAIN_PART].name_count; i++)
         if (p.part[i] < 0) p.part[i] = TRAIN_PART;
     TRY(make_parts(ds, &p, wanted, split_fix(&p, wanted), out));
     ok = true;
+
 done:
     patients_free(&p);
     if (!ok) parts_free(out);
@@ -232,6 +237,7 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
                           k);
     if (!patients_find(ds, seed, &p)) return false;
     bool ok = false;
+
     // fails for every fold, also for the first ones, which would have a patient
     if (k > p.count) {
         fail_data("split: %d folds of %d patient%s: some folds would validate "
@@ -241,10 +247,12 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
                   one_for_all(ds, &p));
         goto done;
     }
+
     for (int i = 0; i < p.count; i++)
         p.part[p.order[i]] = i % k == fold ? VALID_PART : TRAIN_PART;
     TRY(make_parts(ds, &p, wanted, "fewer folds", out));
     ok = true;
+
 done:
     patients_free(&p);
     if (!ok) parts_free(out);
@@ -259,6 +267,7 @@ static bool slab_cut(Case *c, double lo, double hi)
 {
     double keep[MAX_SLABS][2];
     int n = 0;
+
     for (int i = 0; i < c->slabs; i++) {
         double from = c->slab[i][0], to = c->slab[i][1];
         // the pieces before and after the cut
@@ -270,6 +279,7 @@ static bool slab_cut(Case *c, double lo, double hi)
             memcpy(keep[n++], piece[k], sizeof piece[k]);
         }
     }
+
     memcpy(c->slab, keep, (size_t)n * sizeof *keep);
     c->slabs = n;
     return true;
@@ -285,6 +295,7 @@ static bool slabs_check(const SplitSlabs *how)
             return fail_usage("split: slab %s is {%g, %g}, wanted 0 <= lo <= "
                               "hi <= 1",
                               part_names[1 + i], range[i][0], range[i][1]);
+
     if (!(how->gap >= 0 && how->gap < 1))
         return fail_usage("split: gap is %g, wanted 0 to 1", how->gap);
     if (fmax(how->valid[0], how->test[0]) < fmin(how->valid[1], how->test[1]))
@@ -299,6 +310,7 @@ bool dataset_split_slabs(const Dataset *ds, const SplitSlabs *how,
     const double *range[PARTS] = {NULL, how->valid, how->test};
     memset(out, 0, PARTS * sizeof *out);
     if (!slabs_check(how)) return false;
+
     for (int part = 0; part < PARTS; part++) {
         bool none = part && range[part][0] == range[part][1];
         if (none) continue;
@@ -323,7 +335,9 @@ bool dataset_split_slabs(const Dataset *ds, const SplitSlabs *how,
             goto done;
         }
     }
+
     return true;
+
 done:
     parts_free(out);
     return false;
@@ -382,6 +396,7 @@ bool dataset_leaks(const Dataset *const *sides, int count)
                     names_add(&both, sides[s]->cases[i].patient);
         mem_free(list);
     }
+
     if (!both.count) return true;
     return fail_data("%d case%s of patients on two sides of the split: %s; "
                      "fix: split by patient",

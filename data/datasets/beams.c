@@ -64,12 +64,14 @@ bool openkbp_beams(const OpenkbpPatient *p, Volume *v)
     const SparseGrid *const empty = &none;
     const double pi = 3.14159265358979323846;
     const double widest = fmax(p->spacing_mm[0], p->spacing_mm[1]);
+
     float(*mark)[E] = mem_alloc(MARKS * sizeof *mark);
     if (!mark || !openkbp_volume(p, &empty, 1, v)) {
         mem_free(mark);
         return false;
     }
     v->unit = UNIT_GY;
+
     for (int k = 0; k < BEAMS; k++) {
         // x runs to posterior, y to the left: the beam of 0 degrees is parallel
         // to x, the beam of 90 degrees enters from the left
@@ -79,6 +81,7 @@ bool openkbp_beams(const OpenkbpPatient *p, Volume *v)
         mark_targets(p, &b, mark);
         add_beam(&b, mark, v->voxels.data);
     }
+
     mem_free(mark);
     return true;
 }

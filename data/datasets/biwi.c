@@ -66,6 +66,7 @@ static bool read_blocks(const char *p, const char *end, Block block[BLOCKS_MAX],
     bool blank = true; // this line is empty so far
     *count = 0;
     p = text_begin(p, end);
+
     while (p < end) {
         if (*p == '\n') {
             apart = blank, blank = true;
@@ -111,6 +112,7 @@ static bool take_rotation(const Block *b, double r[3][3])
     int a = 0, c = 0;
     double worst = -1, dot = 0; // any pair is worse than none
     if (!take(b, "rotation", 9, r[0])) return false;
+
     for (int i = 0; i < 3; i++)
         for (int k = i; k < 3; k++) {
             double d =
@@ -121,6 +123,7 @@ static bool take_rotation(const Block *b, double r[3][3])
                 a = i, c = k, dot = d;
             }
         }
+
     double det = r[0][0] * (r[1][1] * r[2][2] - r[1][2] * r[2][1]) -
                  r[0][1] * (r[1][0] * r[2][2] - r[1][2] * r[2][0]) +
                  r[0][2] * (r[1][0] * r[2][1] - r[1][1] * r[2][0]);
@@ -263,6 +266,7 @@ static bool read_runs(const uint8_t *bytes, size_t size, int32_t pixels,
     const NumberType depth = {'i', 2, false};
     size_t at = 8;
     int32_t done = 0;
+
     for (int run = 1; done < pixels; run++) {
         if (size - at < 8)
             return fail_data("file ends inside run %d at byte %zu, %d of %d "
@@ -301,6 +305,7 @@ bool biwi_depth_decode(const uint8_t *bytes, size_t size, Volume *v)
                   (int)w, (int)h, EDGE_MAX, PIXELS_MAX);
         return within("biwi");
     }
+
     if (!volume_new(v, (Dims){1, 1, h, w, 1}, I16)) return false;
     if (read_runs(bytes, size, w * h, v->voxels.data)) return true;
     volume_free(v);

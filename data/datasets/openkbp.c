@@ -88,6 +88,7 @@ static bool read_rows(const char *p, const char *end, SparseGrid *g, int *row,
     int32_t last = -1, index;
     char got[28];
     *sorted = true;
+
     for (*row = 2; p < end; ++*row) {
         const char *line = p, *next;
         double v = 0;
@@ -165,10 +166,12 @@ bool openkbp_grid_decode(const char *text, size_t bytes, OpenkbpKind kind,
     size_t rows = 0;
     int row = 1;
     bool sorted;
+
     *g = (SparseGrid){0};
     if (!read_header(&p, end)) return within("openkbp");
     for (const char *q = p; (q = memchr(q, '\n', (size_t)(end - q))); q++)
         rows++;
+
     // more rows than voxels cannot be right
     if (rows > OPENKBP_VOXELS) {
         fail_data("%zu rows for a grid of %d voxels", rows, OPENKBP_VOXELS);
@@ -209,8 +212,10 @@ static bool read_dimensions(const char *path, double spacing_mm[3])
     char *text = NULL, got[28];
     size_t bytes;
     bool ok = false;
+
     TRY(file_read(path, 4096, &mem, &text, &bytes));
     const char *end = text + bytes, *p = text_begin(text, end);
+
     for (int k = 0; k < 3; k++) {
         double mm = 0;
         size_t used = decimal_read(p, (size_t)(end - p), &mm);
@@ -226,8 +231,10 @@ static bool read_dimensions(const char *path, double spacing_mm[3])
         spacing_mm[k] = mm;
         p = next;
     }
+
     ok = p == end || fail_data("row 4: \"%s\" after the three spacings",
                                shown(p, end, got));
+
 done:
     arena_release(&mem);
     return ok || (within("openkbp"), within("%s", path));
@@ -248,6 +255,7 @@ static bool list_files(const char *folder, OpenkbpPatient *p)
     char unknown[64] = "";
     DIR *dir = opendir(folder);
     if (!dir) return file_fails(errno, "cannot open the folder");
+
     for (;;) {
         // only errno tells an error of readdir from the end
         errno = 0;
@@ -273,6 +281,7 @@ static bool list_files(const char *folder, OpenkbpPatient *p)
                  (!*unknown || strcmp(name, unknown) < 0))
             memcpy(unknown, name, sizeof name);
     }
+
     closedir(dir);
     return !*unknown ||
            fail_data("%s.csv is not a file of a patient; there are ct, dose, "
@@ -293,6 +302,7 @@ int openkbp_files(const char *folder, unsigned grids, Arena *mem,
     OpenkbpPatient p = {.spacing_mm = {0}};
     const char **list = ARENA_NEW(mem, const char *, OPENKBP_GRIDS + 1);
     int n = 0;
+
     if (!list) return -1;
     if (!list_files(folder, &p)) {
         within("%s: openkbp", folder);
@@ -313,11 +323,13 @@ bool openkbp_read(const char *folder, unsigned grids, bool want_dose,
     Arena mem = {0};
     bool ok = false;
     char *path;
+
     *p = (OpenkbpPatient){.spacing_mm = {0}};
     if (!list_files(folder, p)) {
         within("%s: openkbp", folder);
         goto done;
     }
+
     for (int k = 0; k < OPENKBP_GRIDS; k++) {
         bool need = k == OPENKBP_CT || k == OPENKBP_POSSIBLE ||
                     (k == OPENKBP_DOSE && want_dose);
@@ -337,9 +349,11 @@ bool openkbp_read(const char *folder, unsigned grids, bool want_dose,
             goto done;
         }
     }
+
     TRY(path = file_of(&mem, folder, dimensions));
     TRY(read_dimensions(path, p->spacing_mm));
     ok = true;
+
 done:
     if (!ok) openkbp_free(p);
     arena_release(&mem);
@@ -405,6 +419,7 @@ bool openkbp_grid_write(const char *path, OpenkbpKind kind, const float *x,
     size_t rows = 0, room, at = sizeof header;
     char *text = NULL;
     bool ok = false;
+
     for (int32_t i = 0; i < OPENKBP_VOXELS; i++) {
         float value = x[(int64_t)i * channels];
         if (!isfinite(value)) {
@@ -414,6 +429,7 @@ bool openkbp_grid_write(const char *path, OpenkbpKind kind, const float *x,
         }
         rows += value > 0;
     }
+
     TRY(size_mul(rows, ROW, &room) && size_add(room, sizeof header, &room));
     TRY(text = mem_alloc(room));
     memcpy(text, header, sizeof header - 1);
@@ -424,6 +440,7 @@ bool openkbp_grid_write(const char *path, OpenkbpKind kind, const float *x,
     }
     TRY(file_replace(path, text, at));
     ok = true;
+
 done:
     mem_free(text);
     return ok || within("%s: openkbp", path);

@@ -113,11 +113,13 @@ static void put_letter(Reader *r, uint8_t set, size_t n,
     char letter[8], *in = (char *)(uintptr_t)bytes, *out = letter;
     size_t left = length, room = sizeof letter;
     uint32_t code;
+
     if (!open_converter(r, set)) {
         put_bytes(r, n, CHARSET_NO_CONVERTER);
         return;
     }
     iconv(r->converter, NULL, NULL, NULL, NULL);
+
     if (iconv(r->converter, &in, &left, &out, &room) == (size_t)-1 || left ||
         out == letter || !utf8_length(letter, out, &code) ||
         (code >= 0x80 && code < 0xA0)) {
@@ -125,6 +127,7 @@ static void put_letter(Reader *r, uint8_t set, size_t n,
         put_bytes(r, n == 4 ? 1 : n, CHARSET_DAMAGED);
         return;
     }
+
     memcpy(r->out, letter, (size_t)(out - letter));
     r->out += out - letter;
     r->p += n;
@@ -137,12 +140,14 @@ static void put_pair(Reader *r, uint8_t set, bool high)
     unsigned char euc[3];
     const unsigned char flip = high ? 0x80 : 0;
     size_t n = 0;
+
     for (int i = 0; i < 2; i++)
         if (r->end - r->p < 2 || (r->p[i] ^ flip) < 0x21 ||
             (r->p[i] ^ flip) > 0x7E) {
             put_bytes(r, 1, CHARSET_DAMAGED);
             return;
         }
+
     // EUC-JP has JIS X 0212 after a prefix byte
     if (set == JIS_X_0212) euc[n++] = 0x8F;
     euc[n++] = r->p[0] | 0x80;
@@ -285,6 +290,7 @@ const char *charset_utf8(Arena *arena, const char *p, size_t n, const char *set,
                 .left = ASCII,
                 .right = NO_SET};
     uint8_t first = set_of(set);
+
     // characters beyond ASCII then need an escape sequence
     if (first == ASCII && beyond_ascii(&r) && !memchr(p, ESCAPE, n)) {
         r.odd = CHARSET_UNDECLARED;
@@ -293,6 +299,7 @@ const char *charset_utf8(Arena *arena, const char *p, size_t n, const char *set,
         r.odd = CHARSET_UNKNOWN;
         first = UTF_8;
     }
+
     if (first == GB_18030) {
         read_gb(&r);
     } else if (first == UTF_8) {
@@ -304,6 +311,7 @@ const char *charset_utf8(Arena *arena, const char *p, size_t n, const char *set,
         r.first_left = r.left, r.first_right = r.right;
         read_iso_2022(&r);
     }
+
     if (r.opened != NO_SET && r.converter != (iconv_t)-1)
         iconv_close(r.converter);
     *r.out = 0;

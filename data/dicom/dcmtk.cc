@@ -116,6 +116,7 @@ void start_codecs()
     DJDecoderRegistration::registerCodecs();
     DJLSDecoderRegistration::registerCodecs();
     DJEncoderRegistration::registerCodecs(ECC_lossyYCbCr, EUC_never);
+
     // raw: stores samples unchanged; the other mode fails on signed samples
     DJLSEncoderRegistration::registerCodecs(0, 0, 0, 0, OFFalse, 0, OFTrue,
                                             EJLSUC_never);
@@ -225,6 +226,7 @@ OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
     E_TransferSyntax syntax = DcmXfer(form.syntax_uid).getXfer();
     DcmDataset data;
     OFCondition c = describe(data, form);
+
     std::unique_ptr<DcmPixelSequence> seq(
         new DcmPixelSequence(DcmTag(DCM_PixelData, EVR_OB)));
     if (c.good()) c = add_fragment(*seq, nullptr); // an empty offset table
@@ -236,6 +238,7 @@ OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
     c = data.insert(pixels.get(), OFTrue);
     if (c.bad()) return c;
     pixels.release();
+
     // this decodes
     c = data.chooseRepresentation(EXS_LittleEndianExplicit, nullptr);
     if (c.bad()) return c;
@@ -247,6 +250,7 @@ OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
     if (c.good()) c = data.findAndGetElement(DCM_PixelData, e);
     if (c.bad()) return c;
     const size_t samples = size_t(form.rows) * form.cols;
+
     if (bits == 8 && e->getLength() >= samples) {
         Uint8 *from = nullptr;
         c = e->getUint8Array(from);
@@ -256,6 +260,7 @@ OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
         for (size_t i = 0; i < samples; i++) out[i * step] = from[i];
         return EC_Normal;
     }
+
     if (bits == 16 && form.allocated == 16 && e->getLength() >= 2 * samples) {
         Uint16 *from = nullptr;
         c = e->getUint16Array(from);
@@ -276,6 +281,7 @@ OFCondition build(DcmDataset &data, const CodecElement *elements, int32_t count)
     enum { DEPTH = 16 };
     DcmItem *at[DEPTH] = {&data};
     DcmSequenceOfItems *open[DEPTH] = {};
+
     for (int32_t i = 0; i < count; i++) {
         const CodecElement &e = elements[i];
         if (e.depth >= DEPTH) return EC_IllegalParameter;
@@ -310,11 +316,13 @@ OFCondition put_pixels(DcmDataset &data, const CodecPixels &form,
                        const uint8_t *bytes, size_t count)
 {
     const bool words = form.allocated == 16;
+
     // DICOM lengths have 32 bits, and all ones means "undefined"
     if (count > 0xFFFFFFFEu) return EC_IllegalParameter;
     std::unique_ptr<DcmPixelData> e(
         new DcmPixelData(DcmTag(DCM_PixelData, words ? EVR_OW : EVR_OB)));
     OFCondition c;
+
     if (words) {
         Uint16 *to = nullptr;
         c = e->createUint16Array(static_cast<Uint32>(count / 2), to);
@@ -328,6 +336,7 @@ OFCondition put_pixels(DcmDataset &data, const CodecPixels &form,
             memcpy(to, bytes, count);
         }
     }
+
     if (c.good()) c = data.insert(e.get(), OFTrue);
     if (c.good()) e.release();
     return c;
@@ -373,6 +382,7 @@ OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
     DcmWriteCache cache;
     Output out(path);
     OFCondition c;
+
     // writes the contents of the stream to the file
     const auto empty = [&] {
         void *full = nullptr;
@@ -381,6 +391,7 @@ OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
         stream.flushBuffer(full, bytes);
         if (bytes > 0) out.put(full, static_cast<size_t>(bytes));
     };
+
     // the state of a transfer in pieces; transferEnd() clears it
     file.transferInit();
     do {
@@ -388,6 +399,7 @@ OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
                        EGL_withoutGL);
         empty();
     } while (c == EC_StreamNotifyClient);
+
     // deflated output ends with more than `room` may hold at once
     while (c.good() && stream.good() && !stream.isFlushed()) empty();
     file.transferEnd();

@@ -34,6 +34,7 @@ static bool check_units(const Walk *w, const char *where, Arena *arena,
         !dicom_note(notes, true, where, TAG_DoseType, "DoseType is %.20s",
                     *text[1] ? text[1] : "absent"))
         return false;
+
     // the dose of one beam is not the dose that a patient gets
     return !strcmp(text[2], "PLAN") ||
            dicom_note(notes, true, where, TAG_DoseSummationType,
@@ -81,11 +82,13 @@ static bool place_frames(const Walk *w, const DicomHeader *h,
                           "offsets start with %g, need 0 in planes that are "
                           "not axial",
                           offset[0]);
+
     if (!relative && fabs(offset[0] - h->position_mm[2]) > SAME_MM)
         return dicom_fail(w->path, TAG_GridFrameOffsetVector, NULL,
                           "offsets start with %g, need 0 or the z of the first "
                           "plane, %g",
                           offset[0], h->position_mm[2]);
+
     for (int32_t i = 0; i < h->frames; i++) {
         for (int a = 0; relative && a < 3; a++)
             frame[i].position_mm[a] += offset[i] * normal[a];
@@ -103,11 +106,13 @@ static bool make_frames(const Walk *w, const DicomHeader *h, Arena *arena,
     // the pixels bound the number of frames; frames_check has run
     double *offset = ARENA_NEW(arena, double, h->frames);
     DicomHeader *frame = *out = ARENA_NEW(arena, DicomHeader, h->frames);
+
     if (!offset || !frame) return false;
     if (!header_numbers(w, e, h->frames, offset, &found)) return false;
     if (!found && h->frames > 1)
         return dicom_fail(w->path, TAG_GridFrameOffsetVector, NULL,
                           "GridFrameOffsetVector missing");
+
     for (int32_t i = 0; i < h->frames; i++) {
         if (!header_of_frame(h, i, arena, &frame[i])) return false;
         if (found && !(fabs(offset[i]) < HEADER_FARTHEST_MM))
@@ -127,6 +132,7 @@ static bool scale(const DicomHeader *h, const DicomHeader *frame,
     size_t step = (size_t)h->allocated / 8;
     float *to = out->voxels.data;
     bool differs = false;
+
     for (int32_t k = 0; k < h->frames; k++) {
         const uint8_t *from = bytes + (size_t)frame[k].frame * plane * step;
         float *slice = to + (size_t)k * plane;
@@ -136,6 +142,7 @@ static bool scale(const DicomHeader *h, const DicomHeader *frame,
             differs = differs || slice[i] != to[0];
         }
     }
+
     return differs ||
            dicom_fail(where, TAG_PixelData, NULL, "all %zu voxels are %g",
                       plane * (size_t)h->frames, (double)to[0]);
@@ -153,6 +160,7 @@ bool dose_read(const Walk *w, const char *where, const DicomOptions *options,
     const DicomOptions even = {.position_tolerance =
                                    options ? options->position_tolerance : 0};
     bool ok = false;
+
     *out = (Volume){0};
     TRY(header_identity(w, &scratch, &h));
     TRY(header_pixels(w, options, false, where, &h, notes));
@@ -161,6 +169,7 @@ bool dose_read(const Walk *w, const char *where, const DicomOptions *options,
                    "BitsAllocated %d, need 16 or 32 in a dose", h.allocated);
         goto done;
     }
+
     // MONOCHROME1 concerns display; the stored values are in Gy
     if (h.monochrome1)
         TRY(dicom_note(notes, false, where, TAG_PhotometricInterpretation,
@@ -176,6 +185,7 @@ bool dose_read(const Walk *w, const char *where, const DicomOptions *options,
                    "dose without position, orientation or spacing");
         goto done;
     }
+
     TRY(make_frames(w, &h, &scratch, &frame));
     TRY(stack_order(where, frame, h.frames, &even, &stack, notes));
     const Grid *g = &stack.grid;
@@ -186,6 +196,7 @@ bool dose_read(const Walk *w, const char *where, const DicomOptions *options,
     TRY(frames_decode(w, &h, bytes));
     TRY(scale(&h, frame, bytes, scaling, where, out));
     ok = true;
+
 done:
     if (!ok) volume_free(out);
     mem_free(bytes);
@@ -207,21 +218,25 @@ static bool onto_image(const DicomSeries *dose, const DicomSeries *image,
     Volume moved;
     double share = 0;
     bool ok = false;
+
     // the values of the image are not used
     loose.assume_hu = true;
     TRY(load_stack(image, &loose, &scratch, &slices, &stack, NULL));
     Grid g = load_is_tilted(&stack) ? load_straight_grid(&stack) : stack.grid;
     TRY(grid_share(&g, &own, &share));
+
     if (share < GRID_LEAST_SHARE) {
         dicom_fail(dose->paths[0], TAG_ImagePositionPatient, NULL,
                    "dose and image cover different regions: overlap %.0f %%",
                    100 * share);
         goto done;
     }
+
     if (*image->frame_uid && *dose->frame_uid &&
         strcmp(image->frame_uid, dose->frame_uid))
         TRY(dicom_note(notes, true, dose->paths[0], TAG_FrameOfReferenceUID,
                        "FrameOfReference of dose differs"));
+
     // a volume without voxels: only its grid is compared
     Volume on = {.voxels = {.dim = {1, g.d, g.h, g.w, 1}}};
     memcpy(on.affine, g.affine, sizeof on.affine);
@@ -229,16 +244,19 @@ static bool onto_image(const DicomSeries *dose, const DicomSeries *image,
         ok = true;
         goto done;
     }
+
     if (!resample) {
         char text[MASK_GRIDS_TEXT];
         dicom_fail(dose->paths[0], 0, "resample_dose = true", "dose %s",
                    mask_grids_text(&own, &g, text));
         goto done;
     }
+
     TRY(volume_resample(v, &g, LINEAR, 0, &moved));
     volume_free(v);
     *v = moved;
     ok = true;
+
 done:
     arena_release(&scratch);
     return ok;

@@ -33,6 +33,7 @@ static bool find_scaling(DoseWriter *s, const char *path)
 {
     const Tensor *t = &s->dose->voxels;
     double highest = 0;
+
     for (int64_t i = 0; i < positions(t->dim); i++) {
         const float x = ((const float *)t->data)[i * t->dim.c + s->channel];
         if (!isfinite(x))
@@ -40,6 +41,7 @@ static bool find_scaling(DoseWriter *s, const char *path)
                              path, (long long)i);
         highest = fmax(highest, (double)x);
     }
+
     // use the unit as its written text says; rounded up, so that no value is
     // clipped
     char text[DECIMAL_TEXT];
@@ -118,12 +120,14 @@ static bool put_grid(DoseWriter *s, double step)
     const Volume *v = s->dose;
     const Dims n = v->voxels.dim;
     double mm[3], direction[6], origin[3];
+
     volume_spacing_mm(v, mm);
     for (int r = 0; r < 3; r++) {
         direction[r] = v->affine[r][0] / mm[0];
         direction[3 + r] = v->affine[r][1] / mm[1];
         origin[r] = v->affine[r][3];
     }
+
     // between rows first, then between columns
     const double spacing[2] = {mm[1], mm[0]};
     double *offset = arena_array(&l->arena, sizeof *offset, (size_t)n.d);
@@ -157,6 +161,7 @@ bool dicom_write_dose(const char *path, const Volume *dose, int32_t c,
     double step;
     uint8_t *pixels = NULL;
     bool ok = false;
+
     CHECK(dose->voxels.type == F32 && c >= 0 && c < n.c);
     TRY(dicom_ready());
     TRY(check_grid(dose, path, &step));
@@ -167,6 +172,7 @@ bool dicom_write_dose(const char *path, const Volume *dose, int32_t c,
         const long x = lrint(fmin(at, HIGHEST));
         pixels[2 * i] = (uint8_t)x, pixels[2 * i + 1] = (uint8_t)(x >> 8);
     }
+
     name_file(&s, pixels, bytes);
     TRY(patient_copy(&s.list, source->paths[0], 0));
     put_document(&s);
@@ -179,6 +185,7 @@ bool dicom_write_dose(const char *path, const Volume *dose, int32_t c,
                         .frames = n.d};
     TRY(elements_write(&s.list, path, &form, pixels, bytes));
     ok = true;
+
 done:
     elements_free(&s.list);
     mem_free(pixels);

@@ -25,6 +25,7 @@ static CodecElement *append(Elements *l, uint32_t tag)
         if (l->count) memcpy(grown, l->list, (size_t)l->count * sizeof *grown);
         l->list = grown, l->room = room;
     }
+
     const DicomTag *t = dicom_tag(tag);
     CHECK(t || tag == TAG_ITEM);
     CodecElement *e = &l->list[l->count++];
@@ -42,6 +43,7 @@ void elements_put(Elements *l, uint32_t tag, const char *fmt, ...)
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     CHECK(n >= 0);
+
     // a value copied from an input file may have any length
     if ((size_t)n >= sizeof text) {
         l->failed = true;
@@ -49,6 +51,7 @@ void elements_put(Elements *l, uint32_t tag, const char *fmt, ...)
                   dicom_tag(tag)->name, n, sizeof text - 1);
         return;
     }
+
     e->value = arena_strdup(&l->arena, text);
     if (!e->value) l->failed = true;
 }
@@ -127,14 +130,17 @@ char *uid_from(const char *key, char uid[UID_TEXT])
     // two hashes of one key make 128 bits: UIDs of two slices never collide
     uint64_t a = hash64(key, 0xCBF29CE484222325u);
     uint64_t b = hash64(key, 0x9E3779B97F4A7C15u);
+
     // the bits of a UUID of version 8 (custom)
     a = (a & ~(uint64_t)0xF000) | 0x8000;
     b = (b & ~((uint64_t)3 << 62)) | (uint64_t)1 << 63;
     uint32_t word[4] = {(uint32_t)(a >> 32), (uint32_t)a, (uint32_t)(b >> 32),
                         (uint32_t)b};
+
     // 2^128 has 39 digits
     char digits[40];
     int n = 0;
+
     // long division of 128 bits by ten, lowest digit first
     while (word[0] | word[1] | word[2] | word[3]) {
         uint64_t rest = 0;
@@ -145,6 +151,7 @@ char *uid_from(const char *key, char uid[UID_TEXT])
         }
         digits[n++] = (char)('0' + rest);
     }
+
     int at = snprintf(uid, UID_TEXT, "2.25.");
     while (n) uid[at++] = digits[--n];
     uid[at] = 0;
@@ -162,6 +169,7 @@ bool elements_write(Elements *l, const char *path, const CodecPixels *form,
     if (!aside) return false;
     CodecResult r =
         codec_write(aside, form, l->list, l->count, pixels, bytes, why);
+
     if (r != CODEC_DONE) {
         remove(aside);
         return r == CODEC_NO_MEMORY
@@ -170,6 +178,7 @@ bool elements_write(Elements *l, const char *path, const CodecPixels *form,
                           path)
                    : fail("%s: dicom: cannot write: %s", path, why);
     }
+
     if (rename(aside, path)) {
         // remove() would overwrite errno
         int error = errno;

@@ -17,6 +17,7 @@ static bool read_up_to(int fd, const char *path, size_t want, DicomFile *f)
     uint8_t *grown = mem_realloc(f->bytes, want ? want : 1);
     if (!grown) return false;
     f->bytes = grown;
+
     while (f->have < want) {
         ssize_t n =
             pread(fd, f->bytes + f->have, want - f->have, (off_t)f->have);
@@ -54,6 +55,7 @@ WalkResult dicom_file_open(const char *path, const DicomOptions *options,
     // before it is read
     bool front = header_only || f->size > limit;
     size_t want = front ? FRONT_BYTES : f->size;
+
     // The walk starts again in each turn: simpler than a walker that can be
     // suspended, and more than one turn is rare.
     do {
@@ -71,6 +73,7 @@ WalkResult dicom_file_open(const char *path, const DicomOptions *options,
         want = want > f->size / 4 ? f->size : 4 * want;
         CHECK(result != WALK_MORE || f->have < f->size);
     } while (result == WALK_MORE);
+
 done:
     if (fd >= 0) close(fd);
     return result;

@@ -50,6 +50,7 @@ static bool rle_frame(const Walk *w, const DicomHeader *h, const WalkElement *e,
     size_t want = (size_t)h->rows * (size_t)h->cols;
     uint32_t bytes = (uint32_t)h->allocated / 8;
     uint32_t segments = e->length >= RLE_HEADER ? number_u32(p, false) : 0;
+
     if (segments < 1 || segments > RLE_SEGMENTS)
         return dicom_fail(w->path, TAG_PixelData, NULL,
                           "RLE header has %u segments (1 to 15)",
@@ -58,6 +59,7 @@ static bool rle_frame(const Walk *w, const DicomHeader *h, const WalkElement *e,
         return dicom_fail(w->path, TAG_PixelData, NULL,
                           "RLE header has %u segments, need %u",
                           (unsigned)segments, (unsigned)bytes);
+
     for (uint32_t i = 0; i < segments; i++) {
         size_t at = number_u32(p + 4 + 4 * i, false), end = e->length;
         if (i + 1 < segments) end = number_u32(p + 8 + 4 * i, false);
@@ -118,9 +120,11 @@ static bool jpeg_header(const Walk *w, const DicomHeader *h, const uint8_t *p,
 {
     size_t i = 2;
     bool framed = false;
+
     // SOI, the start of every JPEG
     if (n < 4 || p[0] != 0xFF || p[1] != 0xD8)
         return jpeg_fail(w, "no start of image");
+
     for (;;) {
         // a marker and its length
         if (n - i < 4) return jpeg_fail(w, "no scan");
@@ -184,6 +188,7 @@ static bool check_offsets(const Walk *w, const WalkElement *table)
     // offsets count from the first fragment, not from the table
     uint32_t fragment = table->next;
     size_t base = fragment < w->count ? w->element[fragment].at : 0;
+
     for (uint32_t i = 0; i < n; i++) {
         size_t at =
             base + number_u32(w->bytes + table->offset + 4 * (size_t)i, false);
@@ -220,12 +225,14 @@ static bool find_frames(const Walk *w, const DicomHeader *h, uint32_t **start)
     const int64_t fragments = (int64_t)end - first;
     // allocate by existing fragments, not by the NumberOfFrames of the header
     bool fits = fragments >= h->frames;
+
     *start = fits ? mem_alloc(((size_t)h->frames + 1) * sizeof **start) : NULL;
     if (fits && !*start) return false;
     int32_t n = 0;
     const bool single = fragments == h->frames;
     const bool listed = table->length / 4 == (size_t)h->frames;
     fits = fits && (single || !is_rle(h));
+
     for (uint32_t i = first; fits && i < end; i++) {
         bool begins = i == first || single;
         if (!begins && h->frames > 1 && listed)
@@ -241,6 +248,7 @@ static bool find_frames(const Walk *w, const DicomHeader *h, uint32_t **start)
         if (n < h->frames) (*start)[n] = i;
         n++;
     }
+
     if (fits && n == h->frames) {
         (*start)[n] = end;
         return true;
@@ -290,6 +298,7 @@ static bool check_encapsulated(const Walk *w, const DicomHeader *h)
     const WalkElement *pixels = pixels_of(w);
     uint32_t table = walk_item(w, pixels, 0);
     uint32_t first = pixels->undefined ? walk_item(w, pixels, 1) : WALK_ROOT;
+
     if (first == WALK_ROOT)
         return dicom_fail(w->path, TAG_PixelData, NULL,
                           "pixel fragments missing");
@@ -326,6 +335,7 @@ static bool check_plain(const Walk *w, const DicomHeader *h, const char *where,
     const size_t frame = need / (size_t)h->frames;
     const size_t more = have > need ? have - need : 0;
     const bool pad = more == 1 && need % 2;
+
     if (have < need || (frame > 1 && more >= frame && more % frame <= 1))
         return dicom_fail(w->path, TAG_PixelData, NULL,
                           "pixel data has %zu bytes, need %zu", have, need);
@@ -341,12 +351,14 @@ bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
 {
     const DicomTransfer *t = h->transfer;
     const WalkElement *pixels = pixels_of(w);
+
     if (!t || !t->supported)
         return dicom_fail(w->path, TAG_TransferSyntaxUID,
                           t ? t->unpack
                             : "gdcmconv --raw, or export it uncompressed",
                           "compression %s (%s) not supported",
                           t ? t->name : "unknown", h->syntax);
+
     // DCMTK decodes JPEG; a program built without it reads all else
     if (t->encapsulated && !is_rle(h) && !dicom_ready())
         return dicom_fail(w->path, TAG_TransferSyntaxUID,
@@ -354,6 +366,7 @@ bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
                           "compression %s (%s) not supported: this program "
                           "was built without DCMTK",
                           t->name, h->syntax);
+
     if (t->lossy && !dicom_note(notes, true, where, TAG_TransferSyntaxUID,
                                 "pixels went through lossy %s", t->name))
         return false;
@@ -385,6 +398,7 @@ static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
     const size_t each = frames_bytes(h) / (size_t)h->frames;
     bool ok = true;
     char why[CODEC_WHY];
+
     for (int32_t f = 0; ok && f < h->frames; f++) {
         size_t n;
         const uint8_t *p = frame_bytes(w, start + f, &joined, &n);
@@ -403,6 +417,7 @@ static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
                       "end other programs, or raise the limit (ulimit -v)",
                       w->path, h->rows, h->cols);
     }
+
     mem_free(joined);
     mem_free(start);
     return ok;
@@ -413,6 +428,7 @@ bool frames_decode(const Walk *w, const DicomHeader *h, uint8_t *out)
     const WalkElement *pixels = pixels_of(w);
     size_t bytes = frames_bytes(h);
     if (h->transfer->encapsulated && !is_rle(h)) return decode_jpegs(w, h, out);
+
     if (is_rle(h)) {
         uint32_t first = walk_item(w, pixels, 1);
         size_t each = bytes / (size_t)h->frames;
@@ -422,6 +438,7 @@ bool frames_decode(const Walk *w, const DicomHeader *h, uint8_t *out)
                 return false;
         return true;
     }
+
     const uint8_t *from = w->bytes + pixels->offset;
     // the bytes of words are swapped; single bytes are swapped only if they are
     // stored as OW. 1 bit gives 0 here and is handled as single bytes

@@ -48,7 +48,9 @@ bool group_list(const Walk *w, int32_t frames, Arena *arena, FrameGroup **out)
     uint32_t first =
         group_items(w, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence, &end);
     int64_t items = 0;
+
     for (uint32_t i = first; i < end; i = w->element[i].next) items++;
+
     // counted first: NumberOfFrames alone must not decide the allocation
     if (items != frames)
         return group_unplaced(w, TAG_PerFrameFunctionalGroupsSequence);

@@ -21,12 +21,14 @@ bool header_decimal(const char *text, size_t length, double *out)
     while (i < end && text[i] == ' ') i++;
     bool minus = i < end && text[i] == '-';
     if (i < end && (text[i] == '-' || text[i] == '+')) i++;
+
     // The value is mantissa * 10^exponent. A digit after the point lowers the
     // exponent by one, a digit that no longer fits raises it: digits beyond 18
     // only move the point.
     uint64_t mantissa = 0;
     int exponent = 0, digits = 0;
     bool point = false;
+
     for (; i < end; i++) {
         if (text[i] == '.' && !point) {
             point = true;
@@ -41,6 +43,7 @@ bool header_decimal(const char *text, size_t length, double *out)
             exponent += !point;
         }
     }
+
     if (!digits) return false;
     if (i < end && (text[i] == 'e' || text[i] == 'E')) {
         int e = 0, sign = 1;
@@ -52,14 +55,17 @@ bool header_decimal(const char *text, size_t length, double *out)
             if (e < 10000) e = 10 * e + (text[i] - '0');
         exponent += sign * e;
     }
+
     if (i != end) return false;
     double v = (double)mantissa;
+
     // powers of ten up to 22 are exact, so one step rounds once
     while (exponent && v > 0 && v < HUGE_VAL) {
         int step = exponent > 22 ? 22 : exponent < -22 ? -22 : exponent;
         v = step > 0 ? v * pow(10, step) : v / pow(10, -step);
         exponent -= step;
     }
+
     *out = minus ? -v : v;
     return isfinite(v);
 }
@@ -124,9 +130,11 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena,
     // UIDs are padded with a zero, other texts with spaces; bytes after a zero
     // are not text
     const uint8_t *nul = n ? memchr(p, 0, n) : NULL;
+
     if (nul) n = (size_t)(nul - p);
     while (n && p[n - 1] == ' ') n--;
     while (n && *p == ' ') p++, n--;
+
     if (!text_is_ascii((const char *)p, n)) {
         char set[64];
         unsigned how;
@@ -137,6 +145,7 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena,
         if (odd) *odd |= how;
         return utf8;
     }
+
     char *text = arena_alloc(arena, n + 1);
     if (!text) return NULL;
     for (size_t i = 0; i < n; i++)
@@ -184,6 +193,7 @@ bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
     size_t n = e->length;
     char text[24];
     int values = 1;
+
     for (size_t i = 0; i < n; i++) {
         // bytes above 127, or an escape: a multi-byte character set, in which a
         // backslash may be half of a character
@@ -192,9 +202,11 @@ bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
             return dicom_fail(w->path, e->tag, NULL,
                               "character set %s in a number", charset(w, text));
     }
+
     if (values != count)
         return dicom_fail(w->path, e->tag, NULL, "%d values, need %d", values,
                           count);
+
     for (int i = 0; i < count; i++) {
         const uint8_t *bar = memchr(p, '\\', n);
         size_t piece = bar ? (size_t)(bar - p) : n;
@@ -228,6 +240,7 @@ static bool whole(const Walk *w, uint32_t tag, int32_t *out, bool *found)
     if (!header_numbers(w, e, 1, &v, found)) return false;
     if (!*found) return true;
     char text[24];
+
     // IS holds whole numbers; some writers give them as 3.0, which is accepted
     if (v != floor(v) || fabs(v) > INT32_MAX)
         return dicom_fail(w->path, tag, NULL,
@@ -283,8 +296,10 @@ static bool find_reference(const Walk *w, Arena *arena, DicomHeader *h)
 {
     static const int sequences[] = {TAG_ReferencedImageSequence,
                                     TAG_SourceImageSequence};
+
     // ReferencedImageSequence takes precedence
     h->reference = "";
+
     for (int i = 0; i < 2 && !*h->reference; i++) {
         const WalkElement *s = walk_find(w, WALK_ROOT, (uint32_t)sequences[i]);
         uint32_t item = s ? walk_item(w, s, 0) : WALK_ROOT;
@@ -322,6 +337,7 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!text_into(w, (uint32_t)texts[i].tag, arena, h, texts[i].out))
             return false;
+
     // a structure set has the frame of reference in a sequence
     if (!*h->frame_uid && !strcmp(h->sop_class, CLASS_STRUCTURE)) {
         h->frame_uid = header_text(
@@ -331,10 +347,12 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
             arena, NULL);
         if (!h->frame_uid) return false;
     }
+
     bool found;
     const WalkElement *frames = walk_find(w, WALK_ROOT, TAG_NumberOfFrames);
     double n = 1;
     char text[24];
+
     if (filled(w, frames) &&
         (!header_decimal((const char *)w->bytes + frames->offset,
                          frames->length, &n) ||
@@ -346,6 +364,7 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
                           "NumberOfFrames \"%s\" is not a number from 1 to %d",
                           shown(p, length, text), MAX_FRAMES);
     }
+
     h->frames = (int32_t)n;
     return whole(w, TAG_SeriesNumber, &h->number, &found) &&
            whole(w, TAG_InstanceNumber, &h->instance, &h->has_instance) &&
@@ -382,6 +401,7 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
     if (!header_odd_text(h->odd_text_tag, h->odd_text, where, notes))
         return false;
     int32_t sign = 0;
+
     // SamplesPerPixel may be absent in old files
     h->samples = 1;
     const struct {
@@ -409,6 +429,7 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
                           "%d x %d x %d x %d does not fit (limit %lld voxels)",
                           h->rows, h->cols, h->frames, h->samples,
                           (long long)limit);
+
     // binary segmentations are packed, images never
     bool one_bit = segmentation && h->allocated == 1;
     if (h->allocated != 8 && h->allocated != 16 && h->allocated != 32 &&
@@ -441,6 +462,7 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
                           "colour is not read from DICOM: %d samples per pixel "
                           "(%s)",
                           h->samples, n ? shown(p, n, text) : "no photometric");
+
     // the values of a label map are segment numbers, with any palette (PS3.3
     // C.8.20.2)
     bool labels = segmentation && !strcmp(h->sop_class, CLASS_LABELMAP) &&
@@ -450,6 +472,7 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
         return dicom_fail(path, TAG_PhotometricInterpretation, pictures,
                           "colour is not read from DICOM: photometric %s",
                           shown(p, n, text));
+
     bool grey = n == 11 && !memcmp(p, "MONOCHROME", 10) &&
                 (p[10] == '1' || p[10] == '2');
     if (!grey && !labels)
@@ -486,6 +509,7 @@ static bool check_rescale(const Walk *w, const DicomOptions *o,
     const WalkElement *e = find(w, g, group, TAG_RescaleSlope);
     double slope = 1;
     char text[24];
+
     if (filled(w, e)) {
         const uint8_t *p = w->bytes + e->offset;
         size_t n = walk_unpadded(p, e->length);
@@ -496,10 +520,12 @@ static bool check_rescale(const Walk *w, const DicomOptions *o,
                               slope == 0 ? "0" : shown(p, n, text));
         h->has_slope = true;
     }
+
     h->slope = slope;
     if (!header_numbers(w, find(w, g, group, TAG_RescaleIntercept), 1,
                         &h->intercept, &h->has_intercept))
         return false;
+
     // without it air could be 0 or -1024, which cannot be told apart
     if (!strcmp(h->modality, "CT") && !h->has_intercept && !o->assume_hu)
         return dicom_fail(w->path, TAG_RescaleIntercept, "assume_hu = true",
@@ -515,8 +541,10 @@ bool header_geometry(const Walk *w, const FrameGroup *g, DicomHeader *h)
     const WalkElement *e = find(w, g, measures, TAG_PixelSpacing);
     static const char bad[] = "PixelSpacing missing, 0, negative or NaN";
     bool found;
+
     // at the detector of a radiograph, so larger than in the patient
     h->has_imager_spacing = filled(w, walk_find(w, WALK_ROOT, 0x00181164));
+
     // some writers put NaN for an unknown spacing; as a text it would only be
     // "not a decimal string"
     if (filled(w, e) && e->length >= 3) {
@@ -524,6 +552,7 @@ bool header_geometry(const Walk *w, const FrameGroup *g, DicomHeader *h)
         if ((p[0] | 32) == 'n' && (p[1] | 32) == 'a' && (p[2] | 32) == 'n')
             return dicom_fail(w->path, e->tag, NULL, bad);
     }
+
     if (!header_numbers(w, e, 2, h->spacing_mm, &h->has_spacing)) return false;
     if (h->has_spacing && (!(h->spacing_mm[0] > 0) || !(h->spacing_mm[1] > 0)))
         return dicom_fail(w->path, e->tag, NULL, bad);

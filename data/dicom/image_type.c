@@ -23,6 +23,7 @@ static bool has_value(const Walk *w, const WalkElement *e, const char *text)
 {
     const char *p = e ? (const char *)w->bytes + e->offset : NULL;
     size_t n = e ? e->length : 0, wanted = strlen(text);
+
     while (n) {
         const char *bar = memchr(p, '\\', n);
         size_t piece = bar ? (size_t)(bar - p) : n;
@@ -66,6 +67,7 @@ static int tiles_said(const Walk *w)
     const WalkElement *e = find_private(w, 0x0019, "SIEMENS MR HEADER", 0x0A);
     if (e && e->length == 2)
         return number_u16(w->bytes + e->offset, w->big_endian);
+
     // for UIH, a DS; dcm2niix recognises the maker by its name
     const WalkElement *maker = walk_find(w, WALK_ROOT, TAG_Manufacturer);
     double n = 0;
@@ -99,6 +101,7 @@ static bool check_tiles(const Walk *w, const DicomHeader *h)
     if (h->frames > 1 || dicom_class_enhanced(h->sop_class)) return true;
     int tiles = tiles_said(w);
     const char *word = type_word(w, words);
+
     // Anonymisation removes private elements, and tools that split a mosaic
     // keep them. A picture of the size of AcquisitionMatrix is one tile.
     if (tiles == 1 || (!tiles && !word) || is_one_tile(w, h)) return true;
@@ -147,12 +150,14 @@ bool image_type_check(const Walk *w, const DicomHeader *h, const char *where,
                                             "MINIP", NULL};
     if (!check_tiles(w, h)) return false;
     const char *word = type_word(w, screens);
+
     if (word)
         return dicom_fail(w->path, TAG_ImageType,
                           "leave it out; as a picture: " AS_PICTURES,
                           "a picture of a screen, not a slice: ImageType says "
                           "%s",
                           word);
+
     if (h->has_orientation && is_localizer(w, h) &&
         !dicom_note(notes, true, where, TAG_ImageType,
                     "LOCALIZER: a projection, not a slice"))
@@ -162,6 +167,7 @@ bool image_type_check(const Walk *w, const DicomHeader *h, const char *where,
                     "a radiograph (%.16s): a projection, not a slice",
                     h->modality))
         return false;
+
     const WalkElement *e = walk_find(w, WALK_ROOT, VOLUME_CALCULATION);
     word = type_word(w, projected);
     if (!word && has_value(w, e, "MAX_IP")) word = "MAX_IP";
@@ -216,12 +222,14 @@ bool image_frames_unplaced(const Walk *w, const DicomHeader *h)
                           "%d frames of NM, whose slices are not placed by "
                           "frame",
                           h->frames);
+
     if (counts_by(w, FRAME_TIME) || counts_by(w, FRAME_TIME_VECTOR))
         return dicom_fail(w->path, TAG_FrameIncrementPointer,
                           "dcm2pnm +Fa +on2 makes a PNG of each frame, which "
                           "data.images reads",
                           "%d frames in time (%.16s), not slices of a volume",
                           h->frames, h->modality);
+
     if (what)
         return dicom_fail(w->path, TAG_PerFrameFunctionalGroupsSequence,
                           "dcm2pnm +Fa +on2 makes a PNG of each frame, which "

@@ -43,6 +43,7 @@ static bool check_kind(const DicomSeries *s)
     if (s->kind != DICOM_IMAGE && s->kind != DICOM_MULTI)
         return dicom_fail(s->folder, TAG_SOPClassUID, what[s->kind][1],
                           "%s, not an image", what[s->kind][0]);
+
     // each file is an image, and it is unknown which one is meant
     if (s->kind == DICOM_MULTI && s->count != 1)
         return dicom_fail(s->folder, TAG_SeriesInstanceUID,
@@ -67,6 +68,7 @@ static bool load_frames(const DicomSeries *series, const DicomOptions *options,
         dicom_file_open(series->paths[0], options, true, &f) == WALK_DONE &&
         header_identity(&f.walk, arena, &h) &&
         header_pixels(&f.walk, options, false, load_where(series), &h, notes);
+
     if (ok &&
         !walk_find(&f.walk, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence) &&
         !dicom_class_enhanced(h.sop_class))
@@ -89,6 +91,7 @@ bool load_headers(const DicomSeries *series, const DicomOptions *options,
         return load_frames(series, options, arena, out, count, notes);
     DicomHeader *h = ARENA_NEW(arena, DicomHeader, series->count);
     if (!h) return false;
+
     for (int32_t i = 0; i < series->count; i++) {
         DicomFile f;
         bool ok =
@@ -104,6 +107,7 @@ bool load_headers(const DicomSeries *series, const DicomOptions *options,
                               "%d frames in a series of single slices",
                               h[i].frames);
     }
+
     *out = h;
     *count = series->count;
     return true;
@@ -143,6 +147,7 @@ bool load_stack(const DicomSeries *series, const DicomOptions *options,
     if (!load_headers(series, options, arena, slices, &n, notes)) return false;
     DicomHeader *h = *slices;
     if (!stack_order(where, h, n, options, stack, notes)) return false;
+
     // compares the product of three without an overflow
     int64_t limit =
         options && options->max_voxels ? options->max_voxels : (int64_t)1 << 33;
@@ -150,6 +155,7 @@ bool load_stack(const DicomSeries *series, const DicomOptions *options,
         return dicom_fail(where, TAG_Rows, NULL,
                           "%d x %d x %d x %d does not fit (limit %lld voxels)",
                           h->rows, h->cols, n, h->samples, (long long)limit);
+
     // one note is enough
     for (int32_t i = 1; i < n; i++)
         if (h[i].slope != h->slope || h[i].intercept != h->intercept)
@@ -220,22 +226,26 @@ static bool open_slice(SliceReader *r, const DicomHeader *h, const char *where,
     DicomFile f;
     Arena scratch = {0};
     bool ok = false;
+
     slice_close(r);
     TRY(dicom_file_open(h->path, options, false, &f) == WALK_DONE);
     TRY(load_oddities(&f.walk, where, notes));
     TRY(header_identity(&f.walk, &scratch, &r->now));
     TRY(header_pixels(&f.walk, options, false, where, &r->now, notes));
+
     // sorting and extents used the earlier header
     if (r->now.rows != h->rows || r->now.cols != h->cols ||
         r->now.frames != h->frames) {
         fail_data("%s: file changed while it was read", h->path);
         goto done;
     }
+
     TRY(frames_check(&f.walk, &r->now, where, notes));
     TRY(r->bytes = mem_alloc(frames_bytes(&r->now)));
     TRY(frames_decode(&f.walk, &r->now, r->bytes));
     r->path = h->path;
     ok = true;
+
 done:
     arena_release(&scratch);
     dicom_file_close(&f);
@@ -280,6 +290,7 @@ Grid load_straight_grid(const DicomStack *stack)
             edge[axis] += g.affine[a][axis] * g.affine[a][axis];
             drift[axis] += g.affine[a][2] * g.affine[a][axis];
         }
+
     // drift in pixels per slice; the rest of the step is perpendicular
     for (int axis = 0; axis < 2; axis++) {
         drift[axis] /= edge[axis];
@@ -363,12 +374,14 @@ bool dicom_load(const DicomSeries *series, const DicomOptions *options,
     const Grid *g = &stack.grid;
     TRY(volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, F32));
     memcpy(out->affine, g->affine, sizeof out->affine);
+
     // only CT has a unit that is valid outside the scanner
     out->unit = strcmp(slices->modality, "CT") ? UNIT_NONE : UNIT_HU;
     int64_t plane = (int64_t)g->h * g->w;
     float *values = out->voxels.data;
     int64_t padded = 0;
     float padding = 0;
+
     for (int32_t i = 0; i < g->d; i++) {
         TRY(slice_read(&reader, &slices[i], load_where(series), options,
                        values + i * plane, notes));
@@ -376,16 +389,19 @@ bool dicom_load(const DicomSeries *series, const DicomOptions *options,
             padded +=
                 count_padding(&slices[i], values + i * plane, plane, &padding);
     }
+
     // kept, as other readers do: a replacement value would be a guess
     if (padded)
         TRY(dicom_note(notes, false, load_where(series), 0,
                        "%lld voxels are PixelPaddingValue, %g here: nothing "
                        "was measured there",
                        (long long)padded, (double)padding));
+
     TRY(check_contrast(series, values, g->d * plane, &lowest));
     if (load_is_tilted(&stack)) TRY(straighten(&stack, lowest, out));
     TRY(narrow(out));
     ok = true;
+
 done:
     slice_close(&reader);
     if (!ok) volume_free(out);

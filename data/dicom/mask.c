@@ -77,6 +77,7 @@ bool mask_may_resample(const DicomSeries *mask, const Grid *own,
                           "mask and image cover different regions: overlap "
                           "%.0f %%",
                           100 * share);
+
     if (resample) return true;
     char text[MASK_GRIDS_TEXT];
     return dicom_fail(mask->folder, 0,
@@ -121,6 +122,7 @@ static const char *list_parts(const MaskPart *part, int32_t count,
 {
     size_t used = 0;
     *text = 0;
+
     for (int32_t k = 0; k < count && used < room; k++) {
         const MaskPart *m = &part[k];
         const char *comma = used ? ", " : "";
@@ -222,6 +224,7 @@ static bool check_labels(const DicomSeries *mask, const DicomMaskOptions *o,
                           c->others.count == 1 ? "is not a declared label"
                                                : "are not declared labels");
     }
+
     if (o->labels) return true;
     int others = 0;
     for (int v = 1; v < 255; v++) others += c->seen[v];
@@ -309,6 +312,7 @@ static bool check_covered(const MaskTarget *t, const DicomSeries *mask,
     char list[1024] = "";
     size_t used = 0;
     int32_t missing = 0;
+
     for (int32_t k = 0; k < t->grid.d; k++) {
         bool found = false;
         for (int32_t i = 0; i < n && !found; i++) found = slot[i] == k;
@@ -320,6 +324,7 @@ static bool check_covered(const MaskTarget *t, const DicomSeries *mask,
         if (wrote > 0 && used + (size_t)wrote < sizeof list)
             used += (size_t)wrote;
     }
+
     if (!missing || partial) return true;
     return dicom_fail(mask->folder, 0, "partial = true",
                       "%d of %d image slices have no mask slice: %s%s", missing,
@@ -338,17 +343,20 @@ static bool load_paired(const MaskTarget *t, const DicomSeries *mask,
     float *values = mem_alloc((size_t)plane * sizeof *values);
     ClassCounts class_counts = {.others = {.count = 0}};
     bool ok = false;
+
     TRY(values);
     for (int32_t i = 0; i < n; i++) {
         TRY(slice_read(&reader, &h[i], load_where(mask), read, values, notes));
         to_labels(values, plane, o,
                   (uint8_t *)out->voxels.data + slot[i] * plane, &class_counts);
     }
+
     char said[ROUNDED_TEXT];
     ok = check_labels(mask, o, &class_counts) &&
          (!class_counts.rounded.voxels ||
           dicom_note(notes, true, mask->folder, TAG_PixelData, "%s",
                      rounded_text(&class_counts.rounded, said)));
+
 done:
     slice_close(&reader);
     mem_free(values);
@@ -376,6 +384,7 @@ static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
     DicomStack stack;
     int32_t *slot = NULL;
     bool ok = false;
+
     // `out` was made for the grid of the image; this mask has its own
     volume_free(out);
     TRY(load_stack(mask, read, &scratch, &h, &stack, notes));
@@ -389,6 +398,7 @@ static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
     TRY(load_paired(&own, mask, h, g->d, slot, read, o, out, notes));
     TRY(mask_resample(t, out));
     ok = true;
+
 done:
     arena_release(&scratch);
     return ok;
@@ -405,6 +415,7 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
     bool ok = false;
     // labels are no quantities: the requirements for HU in a CT do not apply
     DicomOptions read = o->image;
+
     // a tilted mask is allowed: it is paired, or resampled, slice by slice
     read.assume_hu = read.resample_tilt = true;
     read.want_3d = false;
@@ -412,14 +423,17 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
     TRY(keep_labels(mask, h, n, notes));
     int32_t *slot = ARENA_NEW(&scratch, int32_t, n);
     TRY(slot);
+
     // pair_by has filled `slot` by the rule that succeeded
     Rule rule = BY_INSTANCE_UID;
     while (rule < NO_RULE && !pair_by(rule, t, h, n, slot)) rule++;
+
     // without a position in every slice the mask has no grid of its own
     bool placed = true;
     for (int32_t i = 0; i < n; i++)
         placed = placed && h[i].has_position && h[i].has_orientation &&
                  h[i].has_spacing;
+
     if (rule == NO_RULE && !placed) {
         dicom_fail(mask->folder, TAG_SOPInstanceUID, NULL,
                    "mask slices cannot be paired with the image %s: no common "
@@ -427,6 +441,7 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
                    t->series->folder);
         goto done;
     }
+
     if (rule == NO_RULE || !pairs_agree(t, h, n, slot)) {
         ok = load_elsewhere(t, mask, &read, o, out, notes);
         goto done;
@@ -436,6 +451,7 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
     TRY(check_covered(t, mask, n, slot, o->partial));
     TRY(load_paired(t, mask, h, n, slot, &read, o, out, notes));
     ok = true;
+
 done:
     arena_release(&scratch);
     return ok;
@@ -454,11 +470,13 @@ bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
     DicomHeader *slices;
     DicomStack stack;
     bool ok = false;
+
     // pixels of an ordinary series are labels, not fractions
     if (o->fractions && mask->kind != DICOM_SEG &&
         mask->kind != DICOM_STRUCTURE)
         return dicom_fail(mask->folder, TAG_SOPClassUID, NULL,
                           "fractions are for a SEG or a structure set");
+
     // loading the image gives the notes about it
     TRY(load_stack(image, &o->image, &scratch, &slices, &stack, NULL));
     MaskTarget t = {.series = image, .slices = slices, .grid = stack.grid};
@@ -474,17 +492,20 @@ bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
         strcmp(image->frame_uid, mask->frame_uid))
         TRY(dicom_note(notes, true, mask->folder, TAG_FrameOfReferenceUID,
                        "FrameOfReference of mask differs"));
+
     if (mask->kind == DICOM_SEG)
         TRY(seg_load(mask, &t, o, out, notes));
     else if (mask->kind == DICOM_STRUCTURE)
         TRY(contour_load(mask, &t, o, out, notes));
     else
         TRY(load_series(&t, mask, o, out, notes));
+
     if (load_is_tilted(&stack)) {
         t.grid = load_straight_grid(&stack);
         TRY(mask_resample(&t, out));
     }
     ok = true;
+
 done:
     if (!ok) volume_free(out);
     arena_release(&scratch);

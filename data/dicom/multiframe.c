@@ -21,6 +21,7 @@ static bool check_whole(const Walk *w)
         !header_u16(w, walk_find(w, WALK_ROOT, TAG_InConcatenationTotalNumber),
                     &parts, &found))
         return false;
+
     if (parts == 1) return true;
     char of[24] = "";
     if (parts) snprintf(of, sizeof of, " of %d", parts);
@@ -42,6 +43,7 @@ static bool check_stacks(const Walk *w, const Content *c, int32_t n)
     const char *known[NAMED];
     size_t used = 0;
     int32_t stacks = 0;
+
     for (int32_t i = 0; i < n; i++) {
         int32_t k = 0;
         while (k < stacks && strcmp(known[k], c[i].stack)) k++;
@@ -52,6 +54,7 @@ static bool check_stacks(const Walk *w, const Content *c, int32_t n)
         if (wrote > 0 && used + (size_t)wrote < sizeof list)
             used += (size_t)wrote;
     }
+
     return stacks < 2 ||
            dicom_fail(w->path, TAG_StackID, "write one file for each",
                       "%d stacks in one file: %s%s", stacks, list,
@@ -87,6 +90,7 @@ bool multi_headers(const Walk *w, const DicomOptions *options,
     DicomHeader *frame = ARENA_NEW(arena, DicomHeader, n);
     Content *content = ARENA_NEW(arena, Content, n);
     if (!frame || !content) return false;
+
     for (int32_t i = 0; i < n; i++) {
         DicomHeader *f = &frame[i];
         bool found;
@@ -104,6 +108,7 @@ bool multi_headers(const Walk *w, const DicomOptions *options,
         if (!f->has_position)
             return group_unplaced(w, TAG_PlanePositionSequence);
     }
+
     *out = frame;
     return check_stacks(w, content, n) && check_times(w, content, n);
 }

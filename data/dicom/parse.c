@@ -40,6 +40,7 @@ bool walk_looks(const uint8_t *bytes, size_t have, bool *marked)
     *marked = have >= PREAMBLE + 4 && !memcmp(bytes + PREAMBLE, "DICM", 4);
     if (*marked) return true;
     if (have < 8) return false;
+
     // an old file starts directly with group 0002 or 0008, in explicit VR with
     // a known VR, or in implicit VR with a small and even length; element
     // number <= 0x18: the first elements of group 0008
@@ -77,12 +78,14 @@ static WalkElement *push(Cursor *c, uint32_t tag, int depth)
                    c->limits.elements, c->limits.elements);
         return NULL;
     }
+
     if (w->count == w->room) {
         uint32_t room = w->room ? 2 * w->room : 128;
         WalkElement *grown = mem_realloc(w->element, room * sizeof *grown);
         if (!grown) return NULL;
         w->element = grown, w->room = room;
     }
+
     WalkElement *e = &w->element[w->count++];
     *e = (WalkElement){.tag = tag,
                        .charset = c->charset,
@@ -110,12 +113,14 @@ static bool read_length(Cursor *c, Layout how, size_t end, WalkElement *e,
         c->at += 8;
         return true;
     }
+
     e->vr = VR(p[0], p[1]);
     if (!dicom_vr_long(e->vr)) {
         *length = number_u16(p + 2, how.big);
         c->at += 8;
         return true;
     }
+
     if (!need(c, 12, end)) return false;
     *length = number_u32(c->w->bytes + c->at + 8, how.big);
     c->at += 12;
@@ -166,6 +171,7 @@ static bool check_unique(const Cursor *c, uint32_t first)
             ok = dicom_fail(c->in->path, tags[i], NULL,
                             tags[i] == TAG_PixelData ? "two PixelData elements"
                                                      : "element appears twice");
+
     mem_free(tags);
     return ok;
 }
@@ -267,6 +273,7 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
                           (unsigned)length, left, e->at);
     if (!e->undefined) note_odd_length(c->w, e->tag, length);
     bool pixels = e->tag == TAG_PixelData;
+
     if (pixels && e->depth == 0) {
         c->w->pixels = self;
         e->length = e->undefined ? 0 : length;
@@ -275,6 +282,7 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
             return true;
         }
     }
+
     // Undefined length is for sequences and fragments. In an implicit file a
     // tag outside the table of tag.h has no VR: it is read as a sequence.
     bool sequence = e->vr == VR('S', 'Q') || (e->undefined && !pixels);
@@ -283,10 +291,12 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
         c->at += length;
         return true;
     }
+
     if (sequence && e->vr && e->vr != VR('S', 'Q') && !unknown)
         return dicom_fail(path, e->tag, NULL,
                           "undefined length in a value of type %c%c",
                           e->vr >> 8, e->vr & 0xFF);
+
     // two levels of depth per sequence: the item and its contents
     if (sequence && e->depth / 2 + 1 > WALK_DEPTH)
         return dicom_fail(path, e->tag, NULL, "sequences nested deeper than %d",
@@ -294,6 +304,7 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
     if (unknown && sequence) how = unknown_layout(c, end);
     bool open = e->undefined;
     e->implicit = how.implicit;
+
     // an open sequence ends with its delimiter, inside the enclosing element
     size_t stop = open ? end : c->at + length;
     if (!walk_items(c, how, e->depth + 1, stop, open, pixels)) return false;
@@ -338,6 +349,7 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
     uint32_t first = c->w->count, highest = 0;
     bool sorted = true;
     Group group = {0};
+
     while (undefined || c->at < end) {
         Walk *w = c->w;
         if (undefined && c->at == end)
@@ -392,6 +404,7 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
                             .says = number_u32(w->bytes + e->offset, how.big),
                             .open = true};
     }
+
     if (!c->pixels_met) close_group(c, &group);
     if (!sorted && !check_unique(c, first)) return false;
     if (!sorted) c->w->odd |= WALK_ORDER;
@@ -417,6 +430,7 @@ static bool inflate_into(const Cursor *c, uint8_t *out, size_t *bytes)
         mem_free(piece);
         return fail("no memory to inflate %s", path);
     }
+
     // each turn gives zlib more input, more room, or both
     while (code != Z_STREAM_END) {
         if (!z.avail_in && left) {
@@ -445,8 +459,10 @@ static bool inflate_into(const Cursor *c, uint8_t *out, size_t *bytes)
             goto done;
         }
     }
+
     *bytes = used;
     ok = true;
+
 done:
     inflateEnd(&z);
     mem_free(piece);
@@ -482,6 +498,7 @@ static bool read_syntax(Cursor *c)
         c->more = true;
         return false;
     }
+
     // a longer UID is cut, and then unknown
     size_t n = e->length < sizeof w->syntax ? e->length : sizeof w->syntax - 1;
     memcpy(w->syntax, w->bytes + e->offset, n);
@@ -513,17 +530,21 @@ static bool walk_all(Cursor *c, bool marked)
     Walk *w = c->w;
     c->at = marked ? PREAMBLE + 4 : 0;
     if (!need(c, 2, c->size)) return false;
+
     // the meta group is always explicit little endian
     c->explicit_le_meta = true;
     if (number_u16(w->bytes + c->at, false) == 0x0002 &&
         !walk_level(c, (Layout){0}, 0, c->size, false))
         return false;
+
     // from here on the encoding of the data set
     c->explicit_le_meta = false;
     if (!read_syntax(c) || !assume_syntax(c)) return false;
+
     // offsets of the meta group are invalid in an inflated data set
     w->count = 0;
     c->charset = WALK_ROOT;
+
     if (w->transfer && w->transfer->deflated) {
         if (w->size < c->size) {
             c->more = true;
@@ -531,12 +552,14 @@ static bool walk_all(Cursor *c, bool marked)
         }
         if (!inflate_rest(c)) return false;
     }
+
     // Implicit and big endian are known by UID; all others are compressions. An
     // unknown syntax is read as compressed pixels in an explicit data set
     w->implicit = w->transfer && w->transfer->implicit;
     w->big_endian = w->transfer && w->transfer->big_endian;
     Layout how = {w->implicit, w->big_endian};
     if (!walk_level(c, how, 0, c->size, false)) return false;
+
     // the last value of a file without pixels may end after the prefix
     if (!c->pixels_met && w->size < c->size) c->more = true;
     return !c->more;
@@ -551,6 +574,7 @@ WalkResult walk_file(const WalkInput *in, Walk *w)
     CHECK(in->have <= in->size && (in->header_only || in->have == in->size));
     Cursor c = {.w = w, .in = in, .size = in->size, .charset = WALK_ROOT};
     if (in->limits) c.limits = *in->limits;
+
     // defaults for limits of 0; a segmentation of many frames has many
     // elements, but larger pixels
     if (!c.limits.elements)
@@ -569,11 +593,13 @@ WalkResult walk_file(const WalkInput *in, Walk *w)
                    "not DICOM: no DICM mark and no readable group 0008");
         return WALK_NOT_DICOM;
     }
+
     if (in->size > c.limits.file_bytes) {
         dicom_fail(in->path, 0, NULL, "file larger than limit %zu",
                    c.limits.file_bytes);
         return WALK_DAMAGED;
     }
+
     if (walk_all(&c, marked)) return WALK_DONE;
     return c.more ? WALK_MORE : WALK_DAMAGED;
 }

@@ -15,11 +15,13 @@ static const char *source_text(Elements *l, const Walk *w, const char *path,
     const char *p = e ? (const char *)w->bytes + e->offset : "";
     // longer than any of these elements may be: left empty, not cut
     const int n = (int)walk_unpadded(p, e && e->length < 900 ? e->length : 0);
+
     if (!beyond_ascii) return arena_printf(&l->arena, "%.*s", n, p);
     if (tag == TAG_SpecificCharacterSet) return "ISO_IR 192";
     bool known;
     const char *text = text_as_utf8(&l->arena, p, (size_t)n, set,
                                     e && e->vr == VR('P', 'N'), &known);
+
     if (!known)
         dicom_fail(path, tag,
                    "name the segments in ASCII, or convert the series to "
@@ -52,6 +54,7 @@ bool patient_copy(Elements *l, const char *path, int32_t beyond_ascii)
         TAG_FrameOfReferenceUID,
         TAG_PositionReferenceIndicator,
     };
+
     // type 2: present even if unknown in the source
     static const int always[] = {
         TAG_StudyDate,       TAG_StudyTime,
@@ -68,6 +71,7 @@ bool patient_copy(Elements *l, const char *path, int32_t beyond_ascii)
                                                  TAG_SpecificCharacterSet),
                                        &l->arena, NULL)
                          : NULL;
+
     ok = set != NULL;
     for (size_t i = 0; ok && i < sizeof tags / sizeof *tags; i++) {
         const uint32_t tag = (uint32_t)tags[i];
@@ -81,6 +85,7 @@ bool patient_copy(Elements *l, const char *path, int32_t beyond_ascii)
         ok = text != NULL;
         if (ok) elements_put(l, tag, "%s", text);
     }
+
     dicom_file_close(&f);
     return ok;
 }

@@ -41,12 +41,14 @@ bool roi_read(Structure *s)
     uint32_t first =
         group_items(w, WALK_ROOT, TAG_StructureSetROISequence, &end);
     bool found;
+
     for (uint32_t i = first; i < end; i = w->element[i].next) s->count++;
     if (!s->count)
         return dicom_fail(w->path, TAG_StructureSetROISequence, NULL,
                           "structure set without regions");
     Region *r = s->region = ARENA_NEW(&s->arena, Region, s->count);
     if (!r) return false;
+
     for (uint32_t i = first; i < end; i = w->element[i].next, r++) {
         if (!roi_number(w, i, TAG_ROINumber, &r->number, &found)) return false;
         if (!found)
@@ -61,12 +63,14 @@ bool roi_read(Structure *s)
             !header_odd_text(TAG_ROIName, odd, s->where, s->notes))
             return false;
     }
+
     qsort(s->region, (size_t)s->count, sizeof *r, compare_regions);
     for (int32_t k = 1; k < s->count; k++)
         if (s->region[k].number == s->region[k - 1].number)
             return dicom_fail(w->path, TAG_ROINumber, NULL,
                               "two regions with number %d",
                               s->region[k].number);
+
     first = group_items(w, WALK_ROOT, TAG_ROIContourSequence, &end);
     for (uint32_t i = first; i < end; i = w->element[i].next) {
         int32_t number = 0;
@@ -104,6 +108,7 @@ bool roi_choose(Structure *s)
 {
     const DicomMaskOptions *o = s->options;
     const int32_t wanted = o->segments ? o->segment_count : s->count;
+
     if (o->segments) {
         MaskPart *part = ARENA_NEW(&s->arena, MaskPart, s->count);
         if (!part) return false;
@@ -117,6 +122,7 @@ bool roi_choose(Structure *s)
     } else if (!keep_numbers(s)) {
         return false;
     }
+
     return !o->fractions || wanted == 1 ||
            dicom_fail(s->w->path, TAG_StructureSetROISequence,
                       "name the regions: segments = {\"...\"}",

@@ -66,6 +66,7 @@ static void show(const Walk *w, const WalkElement *e, Form form,
     size_t n = e ? e->length : 0;
     *text = 0;
     if (!n) return;
+
     if (form == TEXT || form == CLOCK) {
         n = walk_unpadded(p, n);
         while (n && *p == ' ') p++, n--;
@@ -94,6 +95,7 @@ static void look(const DicomHeader *h, Facts *out)
     DicomFile f;
     Arena scratch = {0};
     FrameGroup *groups = NULL;
+
     *out = (Facts){0};
     if (!h->path || dicom_file_open(h->path, NULL, true, &f) != WALK_DONE) {
         if (h->path) dicom_file_close(&f);
@@ -101,6 +103,7 @@ static void look(const DicomHeader *h, Facts *out)
     }
     if (h->frames > 1 && !group_list(&f.walk, h->frames, &scratch, &groups))
         groups = NULL;
+
     for (size_t k = 0; k < KINDS; k++) {
         const uint32_t sequence = elements[k].sequence;
         const WalkElement *e = NULL;
@@ -111,6 +114,7 @@ static void look(const DicomHeader *h, Facts *out)
                            (int)elements[k].tag);
         show(&f.walk, e, elements[k].form, out->value[k]);
     }
+
     arena_release(&scratch);
     dicom_file_close(&f);
 }
@@ -123,6 +127,7 @@ static int values_of(const Facts *facts, int32_t n, size_t k, char *text,
     size_t used = 0;
     int count = 0;
     *text = 0;
+
     for (int32_t i = 0; i < n; i++) {
         bool seen = false;
         for (int32_t j = 0; j < i && !seen; j++)
@@ -143,9 +148,11 @@ void repeat_differences(const DicomHeader *const *image, int32_t n,
     Facts facts[IMAGES];
     size_t used = 0;
     int named = 0;
+
     if (n > IMAGES) n = IMAGES;
     for (int32_t i = 0; i < n; i++) look(image[i], &facts[i]);
     *text = 0, *first = "";
+
     for (size_t k = 0; k < KINDS && named < ELEMENTS; k++) {
         char values[IMAGES * (VALUE + 2)];
         if (values_of(facts, n, k, values, sizeof values) < 2) continue;

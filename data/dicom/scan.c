@@ -83,6 +83,7 @@ static bool list_folder(const char *path, Arena *scratch, List *names)
     DIR *dir = folder_open(path);
     if (!dir) return false;
     bool ok = false;
+
     for (;;) {
         // only errno tells an error of readdir from the end
         errno = 0;
@@ -100,9 +101,11 @@ static bool list_folder(const char *path, Arena *scratch, List *names)
         TRY(slot);
         TRY(*slot = arena_strdup(scratch, entry->d_name));
     }
+
     if (names->count)
         qsort(names->items, names->count, sizeof(char *), compare_names);
     ok = true;
+
 done:
     closedir(dir);
     return ok;
@@ -114,6 +117,7 @@ done:
 static bool collect(Search *s, const char *path, int depth)
 {
     struct stat st;
+
     // a broken link is not a file to be read
     if (stat(path, &st)) {
         if (depth && (errno == ENOENT || errno == ELOOP)) return true;
@@ -124,6 +128,7 @@ static bool collect(Search *s, const char *path, int depth)
         const char **slot = list_add(&s->paths, sizeof *slot);
         return slot && (*slot = arena_strdup(s->arena, path));
     }
+
     // linear: folders are few compared with files
     const Place *seen = s->visited.items;
     for (size_t i = 0; i < s->visited.count; i++)
@@ -135,6 +140,7 @@ static bool collect(Search *s, const char *path, int depth)
     Place *here = list_add(&s->visited, sizeof *here);
     if (!here) return false;
     *here = (Place){st.st_dev, st.st_ino};
+
     // names live until the folder is done; paths of files in the arena
     List names = {0};
     Arena scratch = {0};
@@ -144,6 +150,7 @@ static bool collect(Search *s, const char *path, int depth)
         ok = add_left_out(s->left_out, DICOM_LEFT_DAMAGED, path, s->arena);
         goto done;
     }
+
     size_t n = strlen(path);
     const char *slash = n && path[n - 1] == '/' ? "" : "/";
     for (size_t i = 0; i < names.count; i++) {
@@ -151,7 +158,9 @@ static bool collect(Search *s, const char *path, int depth)
                                     ((const char **)names.items)[i]);
         TRY(inside && collect(s, inside, depth + 1));
     }
+
     ok = true;
+
 done:
     mem_free(names.items);
     arena_release(&scratch);
@@ -250,6 +259,7 @@ static void judge(Finding *found)
 {
     DicomLeftOut *l = found->left_out.items;
     const DicomHeader *h = found->headers.items;
+
     for (size_t i = 0; i < found->left_out.count; i++) {
         for (size_t k = 0; k < found->headers.count; k++) {
             if (l[i].kind != DICOM_LEFT_FOREIGN) break;
@@ -290,6 +300,7 @@ static bool blame(const Finding *found, Arena *arena)
 {
     DicomLeftOut *l = found->left_out.items;
     DicomHeader *h = found->headers.items;
+
     for (size_t i = 0; i < found->left_out.count; i++) {
         if (l[i].kind != DICOM_LEFT_DAMAGED) continue;
         const char *one = NULL;
@@ -335,12 +346,14 @@ static bool examine(const char *path, const DicomOptions *options, bool alone,
     DicomFile f;
     WalkResult r = dicom_file_open(path, options, true, &f);
     bool ok = false;
+
     if (r == WALK_NOT_DICOM && !alone) {
         ok = pass_over(path, &f, arena, found);
         goto done;
     }
     DicomHeader h;
     bool read = r == WALK_DONE && header_identity(&f.walk, arena, &h);
+
     if (!read) {
         TRY(err_kind() == ERR_DATA && !alone);
         TRY(add_left_out(&found->left_out, DICOM_LEFT_DAMAGED, path, arena));
@@ -351,12 +364,14 @@ static bool examine(const char *path, const DicomOptions *options, bool alone,
         ok = true;
         goto done;
     }
+
     // a DICOMDIR lists files of a medium; the scan finds the files themselves
     bool directory = walk_find(&f.walk, WALK_ROOT, TAG_DirectoryRecordSequence);
     if (alone && directory) {
         dicom_fail(path, 0, NULL, "DICOMDIR given; pass the folder");
         goto done;
     }
+
     // contours are not pixels, but make a mask
     bool contours = !strcmp(h.sop_class, CLASS_STRUCTURE);
     bool image = h.has_pixels || contours;
@@ -365,6 +380,7 @@ static bool examine(const char *path, const DicomOptions *options, bool alone,
                    dicom_class_name(h.sop_class));
         goto done;
     }
+
     if (directory || !image) {
         found->not_images++;
         if (directory)
@@ -378,7 +394,9 @@ static bool examine(const char *path, const DicomOptions *options, bool alone,
         TRY(slot);
         *slot = h;
     }
+
     ok = true;
+
 done:
     dicom_file_close(&f);
     return ok;
@@ -418,8 +436,10 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                   found.damaged - 1, root);
         goto done;
     }
+
     out->not_images = found.not_images;
     out->not_dicom = found.not_dicom += s.passed;
+
     if (!found.headers.count) {
         dicom_fail(root, 0, NULL,
                    "no DICOM image here (%d DICOM files without pixels, %d "
@@ -428,6 +448,7 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                    found.first ? found.first : "");
         goto done;
     }
+
     TRY(blame(&found, arena));
     TRY(series_group(found.headers.items, (int32_t)found.headers.count, arena,
                      out));
@@ -439,6 +460,7 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                found.left_out.count * sizeof *left_out);
     out->left_out = left_out, out->left_outs = (int32_t)found.left_out.count;
     ok = true;
+
 done:
     mem_free(s.paths.items);
     mem_free(s.visited.items);

@@ -53,6 +53,7 @@ static bool read_type(Seg *s)
     const WalkElement *e = walk_find(w, WALK_ROOT, TAG_SegmentationType);
     int32_t bits = s->header.allocated;
     size_t i = 0;
+
     while (i < 3 && !group_says(w, e, types[i].type)) i++;
     if (i == 3)
         return dicom_fail(w->path, TAG_SegmentationType, NULL,
@@ -101,6 +102,7 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
     if (first == WALK_ROOT)
         return dicom_fail(w->path, TAG_SegmentSequence, NULL,
                           "segmentation without segments");
+
     for (uint32_t i = first; i < end; i = w->element[i].next) {
         int32_t n = 0;
         bool found;
@@ -118,6 +120,7 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
             header_text(w, walk_find(w, i, TAG_SegmentLabel), arena, NULL);
         if (!s->name[n]) return false;
     }
+
     if (!choose_segments(s, o)) return false;
     if (o->fractions && s->wanted != 1)
         return dicom_fail(w->path, TAG_SegmentSequence,
@@ -135,6 +138,7 @@ static bool borrow_position(const Seg *s, const FrameGroup *g,
     const WalkElement *source = group_inside(
         w, g->frame, TAG_DerivationImageSequence, TAG_SourceImageSequence);
     uint32_t first = source ? walk_item(w, source, 0) : WALK_ROOT;
+
     if (first == WALK_ROOT) return group_unplaced(w, TAG_PlanePositionSequence);
     const WalkElement *uid = walk_find(w, first, TAG_ReferencedSOPInstanceUID);
     double number = 0;
@@ -142,6 +146,7 @@ static bool borrow_position(const Seg *s, const FrameGroup *g,
     if (!header_numbers(w, walk_find(w, first, TAG_ReferencedFrameNumber), 1,
                         &number, &found))
         return false;
+
     for (int32_t k = 0; uid && k < t->grid.d; k++) {
         const DicomHeader *h = &t->slices[k];
         if (!group_says(w, uid, h->sop_uid)) continue;
@@ -163,14 +168,17 @@ static bool read_frame(const Seg *s, const FrameGroup *g, const MaskTarget *t,
     *f = (Frame){.plane = {.rows = s->header.rows, .cols = s->header.cols}};
     const WalkElement *e = group_find(w, g, TAG_SegmentIdentificationSequence,
                                       TAG_ReferencedSegmentNumber);
+
     // absent stays 0, which the next check refuses
     if (!header_u16(w, e, &f->segment, &found)) return false;
+
     // the frames of a label map hold all segments
     if (!s->map &&
         (f->segment < 1 || f->segment > SEGMENTS || !s->name[f->segment]))
         return dicom_fail(w->path, TAG_ReferencedSegmentNumber, NULL,
                           "frame of segment %d, which is not described",
                           f->segment);
+
     if (!header_geometry(w, g, &f->plane)) return false;
     if (!f->plane.has_spacing)
         return dicom_fail(w->path, TAG_PixelSpacing, NULL,
@@ -178,6 +186,7 @@ static bool read_frame(const Seg *s, const FrameGroup *g, const MaskTarget *t,
     if (!f->plane.has_orientation)
         return dicom_fail(w->path, TAG_ImageOrientationPatient, NULL,
                           "ImageOrientationPatient missing");
+
     // older writers name only the image slice on which the frame was drawn
     return f->plane.has_position || borrow_position(s, g, t, f);
 }
@@ -229,6 +238,7 @@ static double fit_step(const double *at, int32_t n)
         // a smaller gap: two frames of one slice (of two segments, say)
         if (gap > 1e-3 && (least == 0 || gap < least)) least = gap;
     }
+
     if (least == 0) return 0;
     for (int32_t i = 1; i < n; i++) {
         double gap = at[i] - at[i - 1];
@@ -246,6 +256,7 @@ static bool own_grid(Seg *s, double tolerance, Arena *arena, Grid *g)
     int32_t n = s->header.frames;
     const DicomHeader *h = &s->frame->plane;
     double normal[3], *at = ARENA_NEW(arena, double, n);
+
     if (!at) return false;
     stack_normal(h->orientation, normal);
     for (int32_t i = 0; i < n; i++)
@@ -253,8 +264,10 @@ static bool own_grid(Seg *s, double tolerance, Arena *arena, Grid *g)
     qsort(at, (size_t)n, sizeof *at, compare_doubles);
     double step = fit_step(at, n);
     if (step == 0) step = h->thickness_mm > 0 ? h->thickness_mm : 1;
+
     // the range is a multiple of the step
     double slices = rint((at[n - 1] - at[0]) / step) + 1;
+
     // positions are below 1e9 mm and gaps above 1e-3, so this is finite; the
     // limit keeps a grid of mostly empty slices from exhausting memory
     if (slices > 1 << 20)
@@ -263,15 +276,18 @@ static bool own_grid(Seg *s, double tolerance, Arena *arena, Grid *g)
                           at[n - 1] - at[0]);
     *g = (Grid){(int32_t)slices, h->rows, h->cols, {[3] = {0, 0, 0, 1}}};
     double base = stack_project(normal, h->position_mm);
+
     for (int a = 0; a < 3; a++) {
         g->affine[a][0] = h->orientation[a] * h->spacing_mm[1];
         g->affine[a][1] = h->orientation[3 + a] * h->spacing_mm[0];
         g->affine[a][2] = normal[a] * step;
         g->affine[a][3] = h->position_mm[a] + normal[a] * (at[0] - base);
     }
+
     double slack = MASK_CORNER_SLACK *
                    fmin(step, fmin(h->spacing_mm[0], h->spacing_mm[1]));
     slack += tolerance * step;
+
     for (int32_t i = 0; i < n; i++) {
         Frame *f = &s->frame[i];
         double along = stack_project(normal, f->plane.position_mm) - at[0];
@@ -356,6 +372,7 @@ static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
     uint8_t *labels = out->voxels.data;
     int64_t clashes = 0;
     int a = 0, b = 0;
+
     for (int32_t i = 0; i < s->header.frames; i++) {
         const Frame *f = &s->frame[i];
         uint8_t *to = labels + (size_t)f->slice * plane;
@@ -368,6 +385,7 @@ static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
             to[j] = label;
         }
     }
+
     if (!clashes) return true;
     const char *names[2] = {"?", "?"};
     for (int n = 1; n <= SEGMENTS; n++) {
@@ -387,15 +405,18 @@ bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
     Seg s = {.w = w, .series = mask};
     uint8_t *bytes = NULL;
     bool ok = false;
+
     TRY(header_identity(w, &scratch, &s.header));
     TRY(header_image(w, &options->image, true, mask->folder, &s.header, notes));
     TRY(read_type(&s));
+
     // each step relies on the steps before: sizes, then names, then frames that
     // refer to names
     TRY(read_segments(&s, options, &scratch));
     TRY(frames_check(w, &s.header, mask->folder, notes));
     TRY(read_frames(&s, target, &scratch));
     bool direct = on_target(&s, target);
+
     if (!direct) {
         Grid g;
         TRY(own_grid(&s, stack_tolerance(&options->image), &scratch, &g));
@@ -404,6 +425,7 @@ bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
         volume_free(out);
         TRY(mask_new(&g, options->fractions, out));
     }
+
     TRY(bytes = mem_alloc(frames_bytes(&s.header)));
     TRY(frames_decode(w, &s.header, bytes));
     TRY(check_values(&s, bytes,
@@ -414,6 +436,7 @@ bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
     else
         TRY(fill(&s, bytes, out));
     ok = direct || mask_resample(target, out);
+
 done:
     mem_free(bytes);
     arena_release(&scratch);
@@ -443,6 +466,7 @@ static bool describe(Seg *s, Arena *arena, DicomSegInfo *out)
         .type = s->type, .frames = s->header.frames, .has_grid = true};
     out->segment = ARENA_NEW(arena, struct DicomSegment, SEGMENTS);
     if (!out->segment) return false;
+
     for (int n = 1; n <= SEGMENTS; n++) {
         if (!s->name[n]) continue;
         struct DicomSegment *g = &out->segment[out->segments++];
@@ -461,11 +485,13 @@ bool dicom_seg_info(const DicomSeries *seg, Arena *arena, DicomSegInfo *out)
     DicomNotes notes = {{NULL}, NULL, NULL, 0};
     DicomFile f;
     bool ok = false;
+
     if (seg->count != 1)
         return dicom_fail(seg->folder, TAG_SeriesInstanceUID,
                           "look at one of the files",
                           "%d segmentations in one series", seg->count);
     if (seg->kind == DICOM_STRUCTURE) return contour_info(seg, arena, out);
+
     if (dicom_file_open(seg->paths[0], &all.image, false, &f) == WALK_DONE) {
         Seg s = {.w = &f.walk, .series = seg};
         ok = header_identity(s.w, arena, &s.header) &&
@@ -475,6 +501,7 @@ bool dicom_seg_info(const DicomSeries *seg, Arena *arena, DicomSegInfo *out)
              frames_check(s.w, &s.header, seg->folder, &notes) &&
              read_frames(&s, &nowhere, arena) && describe(&s, arena, out);
     }
+
     dicom_file_close(&f);
     dicom_notes_free(&notes);
     return ok;

@@ -66,6 +66,7 @@ static void put_document(SegWriter *s)
     elements_put(l, TAG_ImageType, "DERIVED\\PRIMARY");
     elements_put(l, TAG_SOPClassUID, CLASS_SEG);
     elements_put(l, TAG_SOPInstanceUID, "%s", s->instance);
+
     // no clock: the same mask of the same series gives the same file
     elements_put(l, TAG_ContentDate, "19700101");
     elements_put(l, TAG_ContentTime, "000000");
@@ -77,6 +78,7 @@ static void put_document(SegWriter *s)
     elements_put(l, TAG_SeriesDescription, "%s, research use only",
                  s->fractional ? "probabilities" : "segmentation");
     elements_put(l, TAG_SeriesInstanceUID, "%s", s->series);
+
     // after the series of the study, with a range of a thousand for each kind
     const int32_t number = s->source->number < 1000000 ? s->source->number : 0;
     elements_put(l, TAG_SeriesNumber, "%d",
@@ -85,17 +87,20 @@ static void put_document(SegWriter *s)
     elements_put(l, TAG_ContentLabel, "SEGMENTATION");
     elements_put(l, TAG_ContentDescription, "by segengine, research use only");
     elements_put(l, TAG_ContentCreatorName, "segengine^segengine");
+
     // a source without one still needs a common frame for image and mask
     if (!*s->slices->frame_uid) {
         snprintf(key, sizeof key, "frame|%s", s->source->series_uid);
         elements_put(l, TAG_FrameOfReferenceUID, "%s", uid_from(key, uid));
     }
+
     // references to all slices, also those without a voxel: they identify the
     // image on which the mask was drawn
     elements_open(l, TAG_ReferencedSeriesSequence);
     elements_item(l);
     elements_put(l, TAG_SeriesInstanceUID, "%s", s->source->series_uid);
     elements_open(l, TAG_ReferencedInstanceSequence);
+
     for (int32_t k = 0; k < s->grid->d; k++) {
         // the frames of a multi-frame image are one instance
         if (k && s->slices[k].path == s->slices[k - 1].path) continue;
@@ -125,6 +130,7 @@ static void put_dimensions(SegWriter *s)
     elements_put(l, TAG_DimensionOrganizationUID, "%s", s->organization);
     elements_close(l);
     elements_open(l, TAG_DimensionIndexSequence);
+
     for (int i = 0; i < 2; i++) {
         elements_item(l);
         elements_put(l, TAG_DimensionOrganizationUID, "%s", s->organization);
@@ -146,6 +152,7 @@ static void put_segments(SegWriter *s)
         elements_put(l, TAG_MaximumFractionalValue, "%d", WHOLE);
     }
     elements_open(l, TAG_SegmentSequence);
+
     for (int32_t i = 0; i < s->count; i++) {
         // the last entry has no name and matches all others
         size_t c = 0;
@@ -192,6 +199,7 @@ static void put_shared(SegWriter *s)
     // along the normal, as SpacingBetweenSlices is defined (PS3.3 C.7.6.2.1):
     // slices of a tilted stack are farther apart
     double step = 0, normal[3];
+
     stack_normal(s->slices->orientation, normal);
     for (int a = 0; a < 3; a++) step += s->grid->affine[a][2] * normal[a];
     step = fabs(step);
@@ -216,6 +224,7 @@ static void put_frames(SegWriter *s)
 {
     Elements *l = &s->list;
     elements_open(l, TAG_PerFrameFunctionalGroupsSequence);
+
     for (int32_t i = 0; i < s->frames; i++) {
         const DicomHeader *h = &s->slices[s->slice[i]];
         elements_item(l);
@@ -287,12 +296,14 @@ static bool check_voxels(const SegWriter *s, const char *path)
     static const float slack = 1e-4f;
     const size_t n = (size_t)positions(s->mask->voxels.dim);
     const uint8_t *labels = s->mask->voxels.data;
+
     for (size_t i = 0; !s->fractional && i < n; i++)
         if (labels[i] > s->count)
             return fail("%s: dicom: label %d, but %d segments are named", path,
                         labels[i], s->count);
     const float *x = s->mask->voxels.data;
     const size_t c = (size_t)s->mask->voxels.dim.c, from = (size_t)s->first;
+
     for (size_t i = 0; s->fractional && i < n; i++)
         for (size_t k = from; k < from + (size_t)s->count; k++)
             // written so that NaN is refused
@@ -311,10 +322,12 @@ static bool find_frames(SegWriter *s)
     size_t plane = (size_t)s->grid->h * (size_t)s->grid->w;
     // every slice of every segment; `there` marks (segment, slice)
     size_t depth = (size_t)s->grid->d, most = depth * (size_t)s->count;
+
     s->segment = ARENA_NEW(&s->list.arena, int32_t, most);
     s->slice = ARENA_NEW(&s->list.arena, int32_t, most);
     bool *there = ARENA_NEW(&s->list.arena, bool, most);
     if (!s->segment || !s->slice || !there) return false;
+
     for (size_t i = 0; i < depth * plane; i++) {
         if (!s->fractional && labels[i])
             there[(size_t)(labels[i] - 1) * depth + i / plane] = true;
@@ -322,6 +335,7 @@ static bool find_frames(SegWriter *s)
             if (stored_at(s, n + 1, i))
                 there[(size_t)n * depth + i / plane] = true;
     }
+
     for (int32_t n = 0; n < s->count; n++) {
         int32_t before = s->frames;
         for (int32_t k = 0; k < s->grid->d; k++)
@@ -342,6 +356,7 @@ static uint8_t *pack_frames(SegWriter *s, size_t *bytes)
     if (!size_mul(plane, (size_t)s->frames, &voxels)) return NULL;
     *bytes = s->fractional ? voxels : (voxels + 7) / 8;
     uint8_t *out = arena_alloc(&s->list.arena, *bytes);
+
     for (int32_t f = 0; out && f < s->frames; f++) {
         const size_t from = (size_t)s->slice[f] * plane;
         // a frame begins at the bit after the frame before
@@ -364,6 +379,7 @@ static void name_file(SegWriter *s)
     // FNV-1a over labels (or the bytes of fractions) and names
     uint64_t h = 0xCBF29CE484222325u;
     const uint8_t *labels = s->mask->voxels.data;
+
     for (int64_t i = 0; !s->fractional && i < n; i++)
         h = (h ^ labels[i]) * 0x100000001B3u;
     for (int32_t k = 1; s->fractional && k <= s->count; k++)
@@ -374,6 +390,7 @@ static void name_file(SegWriter *s)
             h = (h ^ (unsigned char)*p) * 0x100000001B3u;
     static const char *const kinds[] = {"series", "instance", "organization"};
     char *const uids[] = {s->series, s->instance, s->organization};
+
     for (int i = 0; i < 3; i++) {
         char key[256];
         snprintf(key, sizeof key, "%s-%s|%.100s|%016llx|%d",
@@ -410,6 +427,7 @@ static bool write_seg(SegWriter *s, const char *path)
     if (!dicom_ready()) return false;
     CHECK(s->count >= 1 && s->count <= SEGMENTS);
     if (!check_names(s, path)) return false;
+
     // the source is only used for the positions of its slices
     const DicomOptions loose = {.assume_hu = true,
                                 .resample_tilt = true,
@@ -421,6 +439,7 @@ static bool write_seg(SegWriter *s, const char *path)
     DicomStack stack;
     bool ok = false;
     TRY(load_stack(s->source, &loose, &scratch, &slices, &stack, NULL));
+
     // both live until this function returns, as does the list
     s->slices = slices;
     s->grid = &stack.grid;
@@ -446,6 +465,7 @@ static bool write_seg(SegWriter *s, const char *path)
                         .frames = s->frames};
     TRY(elements_write(&s->list, path, &form, pixels, bytes));
     ok = true;
+
 done:
     volume_free(&back);
     elements_free(&s->list);

@@ -103,12 +103,14 @@ static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
 {
     const char **paths = ARENA_NEW(arena, const char *, n);
     if (!paths) return false;
+
     // the sum must not overflow; a series of so many frames is refused later
     // for its extents
     int32_t frames = 0;
     const char *damaged = NULL;
     // the common folder starts as the folder of the first file
     size_t common = folder_length(h->path);
+
     for (int32_t i = 0; i < n; i++) {
         paths[i] = h[i].path;
         if (!damaged) damaged = h[i].damaged;
@@ -119,6 +121,7 @@ static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
             do common--;
             while (common && h->path[common] != '/');
     }
+
     // no slash in common: the root, or the working folder
     const char *folder = common
                              ? arena_printf(arena, "%.*s", (int)common, h->path)
@@ -151,6 +154,7 @@ bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out)
     if (!found) return false;
     int32_t count = 0;
     qsort(h, (size_t)n, sizeof *h, by_instance);
+
     for (int32_t i = 0, end; i < n; i = end) {
         end = i + 1;
         while (end < n && !compare_series(&h[i], &h[end])) end++;
@@ -164,6 +168,7 @@ bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out)
             if (!add_series(h + a, b - a, arena, &found[count++])) return false;
         }
     }
+
     qsort(found, (size_t)count, sizeof *found, compare_found);
     out->series = found, out->count = count, out->files = n;
     return true;
@@ -197,6 +202,7 @@ const DicomSeries *dicom_select(const DicomIndex *index, const char *series)
 {
     char list[1024];
     list_series(index, list, sizeof list);
+
     if (!series) {
         if (index->count == 1) return index->series;
         // series are sorted by patient, so changes of the name can be counted
@@ -212,6 +218,7 @@ const DicomSeries *dicom_select(const DicomIndex *index, const char *series)
                        "%d series in folder: %s", index->count, list);
         return NULL;
     }
+
     // a UID that matches ends the search, even if a folder has that name too
     for (int way = 0; way < 3; way++) {
         const DicomSeries *hit = NULL;
@@ -227,6 +234,7 @@ const DicomSeries *dicom_select(const DicomIndex *index, const char *series)
             return NULL;
         }
     }
+
     dicom_fail(index->root, TAG_SeriesInstanceUID, NULL,
                "no series \"%s\" in folder, only: %s", series, list);
     return NULL;

@@ -65,6 +65,7 @@ static bool check_orientations(const char *where, const DicomHeader *h,
     int32_t kinds = 0;
     // one file for each direction so far
     const DicomHeader *first[NAMED];
+
     for (int32_t i = 0; i < n; i++) {
         int32_t k = 0;
         while (k < kinds && k < NAMED &&
@@ -78,6 +79,7 @@ static bool check_orientations(const char *where, const DicomHeader *h,
         if (wrote > 0 && used + (size_t)wrote < sizeof list)
             used += (size_t)wrote;
     }
+
     if (kinds == 1) return true;
     return dicom_fail(where, TAG_ImageOrientationPatient, NULL,
                       "%d orientations in one series (localizer?): %s", kinds,
@@ -103,11 +105,13 @@ static bool check_alike(const char *where, const DicomHeader *h, int32_t n)
                                   : "");
         missing += !h[i].has_position;
     }
+
     if (missing)
         return dicom_fail(where, TAG_ImagePositionPatient, NULL,
                           "ImagePositionPatient missing in %d of %d files",
                           missing, n);
     if (!check_orientations(where, h, n)) return false;
+
     for (int32_t i = 1; i < n; i++) {
         if (h[i].rows != h->rows || h[i].cols != h->cols)
             return dicom_fail(where, TAG_Rows, NULL,
@@ -159,6 +163,7 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
     // even: all runs have that length
     int32_t repeated = 0, times = 1, run = 1;
     bool even = true;
+
     for (int32_t i = 1; i <= n; i++) {
         if (i < n && p[i].along_mm - p[i - 1].along_mm < SAME_MM) {
             run++;
@@ -170,6 +175,7 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
         even = even && run == times;
         run = 1;
     }
+
     if (!repeated) return true;
     bool all = even && times > 1 && times < n;
     // the images at the first position with several
@@ -180,6 +186,7 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
             break;
         image[count++] = &p[i].header;
     }
+
     char text[REPEAT_TEXT], fix[120];
     const char *first;
     repeat_differences(image, count, text, &first);
@@ -192,6 +199,7 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
                           *text ? fix : "keep one of them in the folder",
                           "%d images at every position%s%s", times, differ,
                           text);
+
     return dicom_fail(where, TAG_ImagePositionPatient,
                       *text ? fix : "keep one of them in the folder",
                       "slices %s and %s at one position (%g mm)%s%s",
@@ -223,6 +231,7 @@ static bool check_runs(const char *where, const Placed *p, int32_t n,
     char list[600] = "";
     size_t used = 0;
     int32_t runs = 0;
+
     for (int32_t i = 0, length; i + 1 < n; i += length) {
         length = even_run(gap, n - 1, i);
         double mm = (p[i + length].along_mm - p[i].along_mm) / length;
@@ -239,6 +248,7 @@ static bool check_runs(const char *where, const Placed *p, int32_t n,
             used += (size_t)wrote;
         runs++;
     }
+
     return runs < 2 || runs > NAMED ||
            dicom_fail(where, TAG_ImagePositionPatient,
                       "make a volume of even slices of it, as dcm2niix does "
@@ -254,9 +264,11 @@ static bool check_gaps(const char *where, const Placed *p, int32_t n,
         sorted[i] = gap[i] = p[i + 1].along_mm - p[i].along_mm;
     qsort(sorted, (size_t)n - 1, sizeof *sorted, compare_doubles);
     if (!check_runs(where, p, n, gap, sorted[0])) return false;
+
     // the upper of the two middle gaps: with two gaps, one of them doubled, the
     // stack is reported as uneven rather than as lacking a slice
     double median = sorted[(n - 1) / 2];
+
     for (int32_t i = 0; i + 1 < n; i++)
         // a gap of one and a half steps cannot be unevenness of the scanner;
         // the neighbours are named in spatial order, so p is not sorted by gap
@@ -298,10 +310,12 @@ static bool check_even(const char *where, const Placed *p, int32_t n,
     double step = (p[n - 1].along_mm - p->along_mm) / (n - 1), most = 0;
     double tolerance = stack_tolerance(o);
     int32_t worst = 0;
+
     for (int32_t i = 1; i + 1 < n; i++) {
         double off = fabs(p[i].along_mm - p->along_mm - i * step);
         if (off > most) most = off, worst = i;
     }
+
     // a deviation equal to the tolerance in decimals must not count as larger
     if (most > (tolerance + 1e-9) * step) {
         char fix[160];
@@ -321,6 +335,7 @@ static bool check_even(const char *where, const Placed *p, int32_t n,
                           sorted[0], sorted[n - 2], name(&p[worst].header),
                           most, step, 100 * most / step, 100 * tolerance);
     }
+
     if (sorted[n - 2] - sorted[0] <= SPACING_SLACK * step) return true;
     out->off_mm = most;
     return dicom_note(notes, false, where, TAG_ImagePositionPatient,
@@ -340,6 +355,7 @@ static bool check_line(const char *where, const Placed *p, int32_t n,
     // dicom_load straightens afterwards
     double step[3], edge = p->header.spacing_mm[0], along = 0, whole = 0;
     if (p->header.spacing_mm[1] < edge) edge = p->header.spacing_mm[1];
+
     for (int a = 0; a < 3; a++) {
         step[a] = (p[n - 1].header.position_mm[a] - p->header.position_mm[a]) /
                   (n - 1);
@@ -347,9 +363,11 @@ static bool check_line(const char *where, const Placed *p, int32_t n,
         whole += step[a] * step[a];
         out->grid.affine[a][2] = step[a];
     }
+
     // oblique positions are rounded within the plane too
     double slack =
         fmax(SHIFT_SLACK * edge, o ? o->position_tolerance * fabs(along) : 0);
+
     for (int32_t i = 1; i + 1 < n; i++) {
         double shift = 0, off[3], back = 0;
         for (int a = 0; a < 3; a++) {
@@ -367,6 +385,7 @@ static bool check_line(const char *where, const Placed *p, int32_t n,
                               "(> 10 %% of a voxel)",
                               name(&p[i].header), sqrt(shift));
     }
+
     // squared length of the step within the plane, by Pythagoras
     double side = whole - along * along;
     out->tilt_deg = atan2(sqrt(side > 0 ? side : 0), along) * 57.29577951308232;
@@ -417,6 +436,7 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
     if (n == 1 && options && options->want_3d)
         return dicom_fail(where, 0, NULL, "one slice, recipe needs 3-D");
     double normal[3];
+
     // all slices have the same normal up to SAME_COSINE: use that of the first
     stack_normal(h->orientation, normal);
     Arena scratch = {0};
@@ -430,6 +450,7 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
         p[i] = (Placed){stack_project(normal, h[i].position_mm), h[i]};
     qsort(p, (size_t)n, sizeof *p, compare_placed);
     for (int32_t i = 0; i < n; i++) h[i] = p[i].header;
+
     for (int a = 0; a < 3; a++) {
         out->grid.affine[a][0] = h->orientation[a] * h->spacing_mm[1];
         out->grid.affine[a][1] = h->orientation[3 + a] * h->spacing_mm[0];
@@ -438,28 +459,33 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
             normal[a] * (h->thickness_mm > 0 ? h->thickness_mm : 1);
         out->grid.affine[a][3] = h->position_mm[a];
     }
+
     if (n == 1) {
         ok = h->thickness_mm > 0 ||
              dicom_note(notes, true, where, TAG_SliceThickness,
                         "one slice without thickness: 1 mm taken");
         goto done;
     }
+
     TRY(check_repeated(where, p, n));
     TRY(check_gaps(where, p, n, gap, sorted));
     TRY(check_even(where, p, n, sorted, options, out, notes));
     TRY(check_line(where, p, n, normal, options, out));
     if (out->off_mm > 0) snap(h, n, out);
     double spacing = (p[n - 1].along_mm - p->along_mm) / (n - 1);
+
     if (h->thickness_mm > 0 &&
         fabs(h->thickness_mm - spacing) > SPACING_SLACK * spacing)
         TRY(dicom_note(notes, true, where, TAG_SliceThickness,
                        "SliceThickness %g differs from spacing %g; spacing "
                        "used",
                        h->thickness_mm, spacing));
+
     if (!numbered_in_order(h, n))
         TRY(dicom_note(notes, false, where, TAG_InstanceNumber,
                        "InstanceNumber not in spatial order"));
     ok = true;
+
 done:
     arena_release(&scratch);
     return ok;

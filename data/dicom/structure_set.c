@@ -29,6 +29,7 @@ static bool refers_to(const Walk *w, const char *series_uid, bool *any)
     *any = false;
     at[0] = group_items(w, WALK_ROOT, TAG_ReferencedFrameOfReferenceSequence,
                         &end[0]);
+
     for (; at[0] < end[0]; at[0] = w->element[at[0]].next) {
         at[1] = group_items(w, at[0], TAG_RTReferencedStudySequence, &end[1]);
         for (; at[1] < end[1]; at[1] = w->element[at[1]].next) {
@@ -51,6 +52,7 @@ static bool check_frames(const Structure *s, const MaskTarget *t)
 {
     bool any, ours = refers_to(s->w, t->series->series_uid, &any);
     const char *frame = t->series->frame_uid;
+
     for (int32_t k = 0; k < s->count && !ours; k++) {
         const Region *r = &s->region[k];
         if (r->label && *frame && *r->frame_uid && strcmp(frame, r->frame_uid))
@@ -60,6 +62,7 @@ static bool check_frames(const Structure *s, const MaskTarget *t)
                               "reference than the image",
                               r->name);
     }
+
     return ours || !any ||
            dicom_note(s->notes, true, s->where, TAG_RTReferencedSeriesSequence,
                       "contours were drawn on another series of this frame of "
@@ -90,8 +93,10 @@ static bool read_points(const Structure *s, uint32_t item, size_t *room,
     int values = header_values(w, e);
     int32_t said = 0;
     bool found;
+
     if (!roi_number(w, item, TAG_NumberOfContourPoints, &said, &found))
         return false;
+
     // the number of points is stored twice; both must agree
     int64_t want = found ? 3 * (int64_t)said : values - values % 3;
     if (values != want)
@@ -103,6 +108,7 @@ static bool read_points(const Structure *s, uint32_t item, size_t *room,
         if (!grown) return false;
         c->point = grown, *room = (size_t)values;
     }
+
     if (!values) return true;
     if (!header_numbers(w, e, values, c->point, &found)) return false;
     for (int i = 0; i < values; i++)
@@ -125,10 +131,12 @@ static bool find_named(const Structure *s, const MaskTarget *t, uint32_t item,
     uint32_t end, image = group_items(w, item, images, &end);
     int32_t frame = 0;
     bool found = false;
+
     *named = -1;
     if (!uid || !uid->length) return true;
     if (!roi_number(w, image, TAG_ReferencedFrameNumber, &frame, &found))
         return false;
+
     for (int32_t k = 0; k < t->grid.d; k++) {
         const DicomHeader *h = &t->slices[k];
         // frames of one file share their UID
@@ -171,15 +179,19 @@ static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
     const Walk *w = s->w;
     double off[2], normal[3], step = 0;
     int32_t named;
+
     if (!find_named(s, t, item, &named)) return false;
     stack_normal(t->slices->orientation, normal);
     for (int a = 0; a < 3; a++) step += t->grid.affine[a][2] * normal[a];
     c->step_mm = step = fabs(step);
     double slack = fmax(PLANE_SLACK * step, fmin(ROUNDED_MM, 0.1 * step));
+
     // beyond half a slice distance another slice would be nearer, or none
     slack = fmax(slack, fmin(s->options->contour_tolerance_mm, 0.5 * step));
+
     // contours keep the rounded positions of the files of the image
     slack = fmax(slack, PLANE_SLACK * step + t->off_mm);
+
     if (named >= 0) {
         offsets(t, named, c, off);
         c->off_mm = farthest(off);
@@ -188,18 +200,21 @@ static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
         // a half may be rounded up
         if (c->off_mm <= (0.5 + PLANE_SLACK) * step) return true;
     }
+
     DicomHeader probe = {.frames = 1};
     memcpy(probe.position_mm, c->point, sizeof probe.position_mm);
     c->slice = mask_nearest_slice(t, &probe);
     offsets(t, c->slice, c, off);
     c->off_mm = farthest(off);
     c->at_mm = (off[0] + off[1]) / 2;
+
     if (c->off_mm <= slack)
         return named < 0 ||
                dicom_fail(w->path, TAG_ContourImageSequence, NULL,
                           "contour %d of region \"%s\" lies in slice %d, but "
                           "names slice %d",
                           c->number, c->region->name, c->slice + 1, named + 1);
+
     const bool before = c->slice == 0 && off[1] < -0.5 * step;
     const bool behind = c->slice == t->grid.d - 1 && off[0] > 0.5 * step;
     if (before || behind) {
@@ -226,6 +241,7 @@ static void to_pixels(const MaskTarget *t, Contour *c, bool *beyond)
         col[a] = h->orientation[3 + a] * h->spacing_mm[0];
         rr += row[a] * row[a], rc += row[a] * col[a], cc += col[a] * col[a];
     }
+
     for (size_t i = 0; i < c->points; i++) {
         double dr = 0, dc = 0;
         for (int a = 0; a < 3; a++) {
@@ -280,24 +296,28 @@ static bool note_contours(const Structure *s, const Region *r,
                         r->name, o->skipped[i], o->skipped[i] == 1 ? "" : "s",
                         types[i]))
             return false;
+
     if (o->flat &&
         !dicom_note(s->notes, true, s->where, TAG_ContourData,
                     "region \"%s\": %d contour%s of fewer than 3 points "
                     "skipped",
                     r->name, o->flat, o->flat == 1 ? "" : "s"))
         return false;
+
     if (o->outside &&
         !dicom_note(s->notes, true, s->where, TAG_ContourData,
                     "region \"%s\": %d contour%s beyond the first or last "
                     "slice left out",
                     r->name, o->outside, o->outside == 1 ? "" : "s"))
         return false;
+
     if (o->moved &&
         !dicom_note(s->notes, true, s->where, TAG_ContourData,
                     "region \"%s\": %d contour%s up to %.3g mm off the plane "
                     "of the slice",
                     r->name, o->moved, o->moved == 1 ? "" : "s", o->moved_mm))
         return false;
+
     return !o->beyond ||
            dicom_note(s->notes, true, s->where, TAG_ContourData,
                       "region \"%s\" reaches beyond the image, cut off",
@@ -314,6 +334,7 @@ static bool note_region(const Structure *s, const Region *r, const Oddities *o,
         if (first < 0) first = k;
         last = k, closed++;
     }
+
     if (!note_contours(s, r, o)) return false;
     if (!closed && o->outside && s->options->segments)
         return dicom_fail(s->w->path, TAG_ContourData,
@@ -321,6 +342,7 @@ static bool note_region(const Structure *s, const Region *r, const Oddities *o,
                           "region \"%s\" lies beyond the first or last slice "
                           "with all its %d contours",
                           r->name, o->outside);
+
     if (!closed && s->options->segments)
         return dicom_fail(s->w->path, TAG_ContourSequence, NULL,
                           "region \"%s\" has no closed contour", r->name);
@@ -365,6 +387,7 @@ static bool draw(const Structure *s, const MaskTarget *t, const Region *r,
     Oddities odd = {.flat = 0};
     bool ok = false;
     Contour c = {.region = r};
+
     for (uint32_t i = r->first; i < r->end; i = w->element[i].next) {
         int type;
         c.number++;
@@ -394,9 +417,11 @@ static bool draw(const Structure *s, const MaskTarget *t, const Region *r,
                     c.points);
         drawn[c.slice] = true;
     }
+
     for (int32_t k = 0; k < t->grid.d; k++)
         if (drawn[k]) contour_fill(toggle + (size_t)k * plane, h, cols);
     ok = note_region(s, r, &odd, drawn, t->grid.d);
+
 done:
     mem_free(c.point);
     return ok;
@@ -410,6 +435,7 @@ static int64_t merge(const MaskTarget *t, const Region *r, bool fractions,
 {
     size_t plane = (size_t)t->grid.h * (size_t)t->grid.w;
     int64_t clashes = 0;
+
     for (int32_t k = 0; k < t->grid.d; k++) {
         uint8_t *from = toggle + (size_t)k * plane;
         size_t base = (size_t)k * plane;
@@ -441,6 +467,7 @@ static bool draw_all(Structure *s, const MaskTarget *t, Volume *out)
     bool *drawn = ARENA_NEW(&s->arena, bool, t->grid.d), ok = false;
     double *at_mm = ARENA_NEW(&s->arena, double, t->grid.d);
     TRY(toggle && drawn && at_mm);
+
     for (int32_t k = 0; k < s->count; k++) {
         const Region *r = &s->region[k];
         if (!r->label) continue;
@@ -458,7 +485,9 @@ static bool draw_all(Structure *s, const MaskTarget *t, Volume *out)
             goto done;
         }
     }
+
     ok = true;
+
 done:
     mem_free(toggle);
     return ok;
@@ -498,11 +527,13 @@ bool contour_info(const DicomSeries *mask, Arena *arena, DicomSegInfo *out)
     DicomFile f;
     Structure s = {.where = mask->folder};
     bool ok = dicom_file_open(mask->paths[0], NULL, false, &f) == WALK_DONE;
+
     s.w = &f.walk;
     ok = ok && roi_read(&s);
     *out = (DicomSegInfo){.type = "RTSTRUCT", .segments = s.count};
     out->segment = ok ? ARENA_NEW(arena, struct DicomSegment, s.count) : NULL;
     ok = out->segment != NULL;
+
     for (int32_t k = 0; ok && k < s.count; k++) {
         const Region *r = &s.region[k];
         struct DicomSegment *g = &out->segment[k];
@@ -513,6 +544,7 @@ bool contour_info(const DicomSeries *mask, Arena *arena, DicomSegInfo *out)
             g->frames++;
         out->frames += g->frames;
     }
+
     arena_release(&s.arena);
     dicom_file_close(&f);
     return ok;

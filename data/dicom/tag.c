@@ -192,6 +192,7 @@ static void compose(char line[ERR_MAX], const char *path, uint32_t tag,
     // where: the tag in its usual form, and its name if known
     char text[ERR_MAX / 2], where[96] = "";
     vsnprintf(text, sizeof text, fmt, ap);
+
     // vsnprintf cuts at a byte: remove half a character
     utf8_mend(text);
     if (tag) {
@@ -199,6 +200,7 @@ static void compose(char line[ERR_MAX], const char *path, uint32_t tag,
         snprintf(where, sizeof where, " [tag (%04x,%04x)%s%s]", tag >> 16,
                  tag & 0xFFFF, t ? " " : "", t ? t->name : "");
     }
+
     // a long path must not displace the reason
     snprintf(line, ERR_MAX, "%.700s: dicom: %s%s%s%s", path, text, where,
              fix ? "; fix: " : "", fix ? fix : "");
@@ -230,14 +232,17 @@ bool dicom_note(DicomNotes *notes, bool warning, const char *path, uint32_t tag,
 bool dicom_notes_add(DicomNotes *notes, bool warning, const char *line)
 {
     if (!notes) return true;
+
     // a series of 300 slices repeats the same note
     for (const DicomNote *n = notes->first; n; n = n->next)
         if (!strcmp(n->text, line)) return true;
+
     // text and note live as long as `notes`
     DicomNote *n = ARENA_NEW(&notes->arena, DicomNote, 1);
     char *text = arena_strdup(&notes->arena, line);
     if (!n || !text) return false;
     *n = (DicomNote){.warning = warning, .text = text};
+
     // in the order of arrival
     if (notes->last)
         notes->last->next = n;

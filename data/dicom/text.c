@@ -30,6 +30,7 @@ bool segment_name_check(const char *name, size_t bytes, int32_t number)
     const char *end = name + bytes;
     char text[SHOWN_TEXT];
     int32_t letters = 0, blanks = 0;
+
     shown(name, bytes, text);
     for (const char *p = name; p < end; letters++) {
         uint32_t code;
@@ -51,6 +52,7 @@ bool segment_name_check(const char *name, size_t bytes, int32_t number)
         blanks += code == ' ' || code == 160;
         p += n;
     }
+
     if (letters == blanks)
         return fail_usage("name of segment %d, \"%s\", is %s, and a segment of "
                           "DICOM must have one; fix: give it a name",

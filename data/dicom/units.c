@@ -34,17 +34,20 @@ const char *units_by(const Walk *w, const FrameGroup *g, const DicomHeader *h)
     if (is_measured(h)) return "Modality";
     const WalkElement *e = walk_find(w, WALK_ROOT, UNITS);
     if (!group_says(w, e, "") && !group_says(w, e, "NONE")) return "Units";
+
     // US: unspecified
     const int group = TAG_PixelValueTransformationSequence;
     e = g ? group_find(w, g, group, TAG_RescaleType)
           : walk_find(w, WALK_ROOT, TAG_RescaleType);
     if (!group_says(w, e, "") && !group_says(w, e, "US")) return "RescaleType";
+
     // the mapping is a functional group of its own, or in the data set
     const uint32_t items[] = {WALK_ROOT, g ? g->frame : WALK_ROOT,
                               g ? g->shared : WALK_ROOT};
     for (int i = 0; i < 3; i++)
         if (walk_find(w, items[i], REAL_WORLD_VALUE_MAPPING_SEQUENCE))
             return "RealWorldValueMappingSequence";
+
     // a rescale other than the identity gives quantities, even without a
     // RescaleType: MR parameter maps, for example
     if (h->slope != 1 || h->intercept != 0) return "RescaleSlope";

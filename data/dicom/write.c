@@ -55,6 +55,7 @@ static void put_identity(Elements *l, const DicomWrite *how, int slice)
     elements_put(l, TAG_SOPClassUID, "%s", sop_class);
     instance_uid(how, how->description, slice, uid);
     elements_put(l, TAG_SOPInstanceUID, "%s", uid);
+
     // no clock: equal arguments give equal bytes. Unknown elements that the
     // standard requires are written empty.
     elements_put(l, TAG_StudyDate, "%s", "");
@@ -66,6 +67,7 @@ static void put_identity(Elements *l, const DicomWrite *how, int slice)
     if (how->study_description)
         elements_put(l, TAG_StudyDescription, "%s", how->study_description);
     elements_put(l, TAG_SeriesDescription, "%s", how->description);
+
     if (how->references) {
         instance_uid(how, how->references, slice, uid);
         elements_open(l, TAG_ReferencedImageSequence);
@@ -74,6 +76,7 @@ static void put_identity(Elements *l, const DicomWrite *how, int slice)
         elements_put(l, TAG_ReferencedSOPInstanceUID, "%s", uid);
         elements_close(l);
     }
+
     elements_put(l, TAG_PatientName, "%s",
                  how->patient_name ? how->patient_name : how->patient_id);
     elements_put(l, TAG_PatientID, "%s", how->patient_id);
@@ -106,6 +109,7 @@ static void put_acquisition(Elements *l, const DicomWrite *how)
         elements_put(l, TAG_EchoTime, "%s", "");
         elements_put(l, TAG_EchoTrainLength, "%s", "");
     }
+
     elements_put(l, TAG_PatientPosition, "HFS");
     elements_put(l, TAG_Laterality, "%s", "");
 }
@@ -115,6 +119,7 @@ static void put_image(Elements *l, const DicomWrite *how, const Volume *v,
                       int slice, int instance, const CodecPixels *form)
 {
     double mm[3], position[3], orientation[6], spacing[2];
+
     // PixelSpacing is between rows first, then between columns: h, then w
     volume_spacing_mm(v, mm);
     volume_world(v, 0, 0, slice, position);
@@ -138,6 +143,7 @@ static void put_image(Elements *l, const DicomWrite *how, const Volume *v,
     elements_put(l, TAG_HighBit, "%d", form->stored - 1);
     elements_put(l, TAG_PixelRepresentation, "%d", form->is_signed);
     double slope = how->slope;
+
     if (slope != 0 || is_ct(how)) {
         if (slope == 0) slope = 1;
         elements_decimals(l, TAG_RescaleIntercept, &how->intercept, 1);
@@ -167,6 +173,7 @@ static bool store_slice(const Volume *v, const DicomWrite *how, int slice,
     // as dicom_load inverts: a rescale, or HU, applies to the stored value
     bool inverted =
         how->monochrome1 && !is_ct(how) && slope == 1 && intercept == 0;
+
     for (int64_t i = 0; i < plane; i++) {
         double value = voxel(v, slice * plane + i);
         // half up, so that .5 rounds in the same direction on either side of 0
@@ -227,6 +234,7 @@ static bool check_arguments(const char *folder, const Volume *v,
          v->voxels.type != F32))
         return fail("%s: dicom: cannot write %d x %d x %d x %d %s voxels",
                     folder, d.d, d.h, d.w, d.c, dtype_name(v->voxels.type));
+
     int stored = how->bits_stored ? how->bits_stored : 16;
     *form = (CodecPixels){.syntax_uid = dicom_syntax_uid(how->syntax),
                           .rows = (uint16_t)d.h,
@@ -246,6 +254,7 @@ bool dicom_write_series(const char *folder, const Volume *v,
     CodecPixels form;
     if (!check_arguments(folder, v, how, &form)) return false;
     struct stat st;
+
     // an existing folder is written to: files of the same names are replaced
     if (mkdir(folder, 0777) &&
         (errno != EEXIST || stat(folder, &st) || !S_ISDIR(st.st_mode)))
@@ -263,6 +272,7 @@ bool dicom_write_series(const char *folder, const Volume *v,
     TRY(names && numbers && pixels);
     draw_order(how, DRAW_NAMES, n, names);
     draw_order(how, DRAW_NUMBERS, n, numbers);
+
     for (uint32_t i = 0; i < n; i++) {
         int slice = (int)i;
         char *path = arena_printf(&scratch, "%s/IM%04u.dcm", folder,
@@ -275,7 +285,9 @@ bool dicom_write_series(const char *folder, const Volume *v,
         TRY(elements_write(&list, path, &form, pixels, bytes));
         elements_free(&list);
     }
+
     ok = true;
+
 done:
     elements_free(&list);
     arena_release(&scratch);

@@ -24,6 +24,7 @@ static void walk_begin(Walk *w, int64_t first)
         total *= w->shape[a];
     }
     w->at = 0;
+
     // in C order the last axis is the fastest
     for (int a = w->axes - 1; a >= 0; a--) {
         w->index[a] = first % w->shape[a];
@@ -51,8 +52,10 @@ int64_t columns_to_f32(const void *in, NumberType t, int axes,
     const uint8_t *p = in;
     size_t width = (size_t)t.bytes;
     Walk w = {.axes = axes, .shape = shape};
+
     CHECK(axes >= 1 && axes <= COLUMNS_AXES && width <= 8);
     walk_begin(&w, first);
+
     for (int64_t done = 0; done < count; done += GATHERED) {
         int64_t n = count - done < GATHERED ? count - done : GATHERED;
         for (int64_t i = 0; i < n; i++) {

@@ -39,7 +39,9 @@ size_t decimal_read(const char *text, size_t n, double *out)
     const char *p = text, *end = text + n;
     uint64_t mantissa = 0;
     bool minus = p < end && *p == '-';
+
     if (p < end && (*p == '-' || *p == '+')) p++;
+
     // 20 digits may overflow the mantissa; the digits are counted, and the
     // mantissa is then not used
     const char *digits = p;
@@ -47,6 +49,7 @@ size_t decimal_read(const char *text, size_t n, double *out)
         mantissa = 10 * mantissa + (uint64_t)(*p++ - '0');
     ptrdiff_t count = p - digits;
     int tenths = 0;
+
     if (p < end && *p == '.') {
         const char *point = ++p;
         while (p < end && (unsigned)(*p - '0') < 10)
@@ -55,8 +58,10 @@ size_t decimal_read(const char *text, size_t n, double *out)
         tenths = (int)(p - point);
         count += tenths;
     }
+
     if (!count) return 0;
     int power = -tenths;
+
     // an e without digits is not part of the number
     if (p < end && (*p == 'e' || *p == 'E')) {
         const char *q = p + 1;
@@ -72,6 +77,7 @@ size_t decimal_read(const char *text, size_t n, double *out)
             power += down ? -e : e;
         }
     }
+
     size_t used = (size_t)(p - text);
     if (used > DECIMAL_LONGEST) return 0;
     if (count > MOST_DIGITS || mantissa > exact || power > MOST_TENS ||
@@ -79,6 +85,7 @@ size_t decimal_read(const char *text, size_t n, double *out)
         *out = slow_value(text, used);
         return used;
     }
+
     double v = (double)mantissa;
     v = power < 0 ? v / tens[-power] : v * tens[power];
     *out = minus ? -v : v;
@@ -91,6 +98,7 @@ static size_t spell(const char *digits, int count, int point, bool minus,
 {
     char *p = text;
     if (minus) *p++ = '-';
+
     if (point > -4 && point <= 16) {
         // 0.00012, 12.5, 120.0
         if (point <= 0) {
@@ -116,6 +124,7 @@ static size_t spell(const char *digits, int count, int point, bool minus,
         if (e < 0) e = -e;
         *p++ = (char)('0' + e / 10), *p++ = (char)('0' + e % 10);
     }
+
     *p = 0;
     return (size_t)(p - text);
 }
@@ -128,8 +137,10 @@ size_t decimal_print(float v, char text[DECIMAL_TEXT])
     double size = fabs((double)v), back = 0;
     CHECK(isfinite(v));
     if (size == 0) return spell("0", 1, 1, minus, text);
+
     // 10^(point - 1) <= size < 10^point
     int point = (int)floor(log10(size)) + 1;
+
     for (int count = 1;; count++) {
         char digits[12];
         int shift = count - point, place = point;

@@ -46,6 +46,7 @@ bool gunzip_open(const void *bytes, size_t count, Gunzip **out)
     if (!g) return false;
     g->z.zalloc = gzip_alloc;
     g->z.zfree = gzip_free;
+
     // zlib only reads through next_in, although it is not const
     g->z.next_in = (void *)bytes;
     g->size = g->left = count;
@@ -132,6 +133,7 @@ static void deflate_all(z_stream *z, const uint8_t *p, size_t bytes, bool last,
 {
     int r = Z_OK;
     if (!bytes && !last) return; // zlib treats a call without work as an error
+
     do {
         z->next_in = (void *)p; // zlib does not write it
         z->avail_in = piece(bytes);
@@ -152,12 +154,15 @@ static bool pack(int window, const void *first, size_t first_bytes,
     z_stream z = {.zalloc = gzip_alloc, .zfree = gzip_free};
     bool ok = false;
     size_t room;
+
     *out = NULL;
+
     // the header of zlib is then ten fixed bytes: no name, no time
     if (deflateInit2(&z, LEVEL, Z_DEFLATED, window, MEMORY,
                      Z_DEFAULT_STRATEGY) != Z_OK)
         return fail("no memory to deflate");
     TRY(size_add(first_bytes, second_bytes, &room));
+
     // the bound is for one call; a flush between the buffers adds a few bytes
     TRY(size_add(deflateBound(&z, room), 64, &room));
     TRY(*out = mem_alloc(room));
@@ -166,6 +171,7 @@ static bool pack(int window, const void *first, size_t first_bytes,
     deflate_all(&z, second, second_bytes, true, *out + room);
     ok = true;
     *bytes = (size_t)(z.next_out - *out);
+
 done:
     deflateEnd(&z);
     if (!ok) mem_free(*out), *out = NULL;

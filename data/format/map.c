@@ -22,6 +22,7 @@ bool map_open(const char *path, uint64_t limit, Map *m)
         map_close(m);
         return false;
     }
+
     // 32-bit machines can open files that they cannot address
     if ((limit && size > limit) || size > SIZE_MAX / 2) {
         fail_data("%s has %llu bytes, limit %llu", path,
@@ -29,6 +30,7 @@ bool map_open(const char *path, uint64_t limit, Map *m)
         map_close(m);
         return false;
     }
+
     // an empty file cannot be mapped; its meaning depends on the format
     if (!size) return true;
     void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, m->fd, (off_t)0);
@@ -37,6 +39,7 @@ bool map_open(const char *path, uint64_t limit, Map *m)
         map_close(m);
         return false;
     }
+
     m->bytes = p;
     m->size = (size_t)size;
     return true;

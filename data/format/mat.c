@@ -99,6 +99,7 @@ static bool next_element(Parts *m, const char *what, Element *e)
     if (left < TAG)
         return fail_data("ends inside the tag of its %s, at its byte %zu", what,
                          m->at);
+
     // START is large enough for the listed elements
     CHECK(m->have - m->at >= TAG);
     uint32_t type = number_u32(m->p + m->at, m->big);
@@ -113,6 +114,7 @@ static bool next_element(Parts *m, const char *what, Element *e)
     if (!small && e->bytes > left - TAG)
         return fail_data("tag of its %s says %zu bytes, only %zu left", what,
                          e->bytes, left - TAG);
+
     // padded to a multiple of 8, but not after the last element
     size_t whole = small ? TAG : TAG + (e->bytes + 7) / 8 * 8;
     m->at += whole < left ? whole : left;
@@ -155,6 +157,7 @@ static bool read_shape(Parts *m, MatVariable *v)
 {
     Element e;
     if (!next_element(m, "extents", &e)) return false;
+
     // some writers store them as unsigned
     if (e.type != MI_INT32 && e.type != MI_UINT32)
         return wrong_type(&e, "extents", "miINT32");
@@ -236,6 +239,7 @@ static bool describe(Mat *m, uint32_t type, MatVariable *v)
     uint8_t start[TAG + START];
     char name[LONGEST_NAME + 1];
     Parts parts = {m->bytes + v->at, 0, v->stored, v->stored, m->big};
+
     if (type == MI_COMPRESSED) {
         v->packed = true;
         parts.p = start + TAG;
@@ -243,6 +247,7 @@ static bool describe(Mat *m, uint32_t type, MatVariable *v)
     } else if (type != MI_MATRIX) {
         return fail_data("type %u (%s), need a matrix", type, type_name(type));
     }
+
     v->bytes = parts.size;
     if (!read_start(&parts, v, name)) return false;
     v->name = arena_strdup(&m->mem, name);
@@ -263,6 +268,7 @@ static bool add_variable(Mat *m, const MatVariable *v)
 {
     if (m->variables == MOST_VARIABLES)
         return fail_data("more than %d variables", MOST_VARIABLES);
+
     if (!(m->variables & (m->variables - 1))) {
         size_t room = m->variables ? 2 * (size_t)m->variables : 1;
         MatVariable *more = ARENA_NEW(&m->mem, MatVariable, room);
@@ -271,6 +277,7 @@ static bool add_variable(Mat *m, const MatVariable *v)
             memcpy(more, m->variable, (size_t)m->variables * sizeof *more);
         m->variable = more;
     }
+
     m->variable[m->variables++] = *v;
     return true;
 }
@@ -320,6 +327,7 @@ static bool list(Mat *m)
         }
         at += TAG + bytes;
     }
+
     if (!m->variables) return fail_data("the file holds no variable");
     return check_names(m);
 }
@@ -411,6 +419,7 @@ static bool check_wanted(const MatVariable *v, int64_t limit, int64_t *count)
     if (v->axes > NPY_AXES)
         return fail_data("has %d axes, at most %d are read", v->axes, NPY_AXES);
     *count = 1;
+
     for (int a = 0; a < v->axes; a++) {
         if (!v->shape[a])
             return fail_data("is empty: axis %d has extent 0", a + 1);
@@ -418,6 +427,7 @@ static bool check_wanted(const MatVariable *v, int64_t limit, int64_t *count)
             return fail_data("has more than %lld elements", (long long)limit);
         *count *= v->shape[a];
     }
+
     // at least one byte per element, checked before memory is allocated
     if ((uint64_t)*count > v->bytes)
         return fail_data("has %lld elements in %zu bytes", (long long)*count,
@@ -449,6 +459,7 @@ static bool convert(Parts *m, const MatVariable *v, int64_t count, float *out)
     MatVariable again = {0};
     char name[LONGEST_NAME + 1];
     Element e;
+
     if (!read_start(m, &again, name) || !next_element(m, "numbers", &e) ||
         !check_stored(v, &e))
         return false;
@@ -494,6 +505,7 @@ static bool read_variable(const Mat *m, const MatVariable *v, int64_t limit,
     bool ok = false;
     int64_t count = 0;
     Parts parts = {m->bytes + v->at, 0, v->bytes, v->bytes, m->big};
+
     TRY(check_wanted(v, limit, &count));
     TRY(map_check(&m->map));
     if (v->packed) {
@@ -505,6 +517,7 @@ static bool read_variable(const Mat *m, const MatVariable *v, int64_t limit,
     *out = (NpyArray){.axes = v->axes, .count = count, .data = x};
     memcpy(out->shape, v->shape, sizeof v->shape);
     ok = true;
+
 done:
     mem_free(all);
     if (!ok) mem_free(x);
@@ -517,6 +530,7 @@ bool mat_read(const Mat *m, const char *name, int64_t max_elements,
     char names[256] = "";
     size_t used = 0;
     int64_t limit = max_elements > 0 ? max_elements : most_elements;
+
     *out = (NpyArray){0};
     for (int i = 0; i < m->variables; i++) {
         if (strcmp(m->variable[i].name, name)) continue;
@@ -524,12 +538,14 @@ bool mat_read(const Mat *m, const char *name, int64_t max_elements,
         within("mat: %s", name);
         return map_within(&m->map);
     }
+
     // the first names, up to the size of the buffer
     for (int i = 0; i < m->variables && i <= SHOWN_NAMES && used < sizeof names;
          i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
                                  i ? ", " : "",
                                  i < SHOWN_NAMES ? m->variable[i].name : "...");
+
     fail_data("mat: no variable \"%s\"; there are: %s", name, names);
     return map_within(&m->map);
 }

@@ -83,10 +83,12 @@ bool mat_write(const char *path, const MatMatrix *list, int count)
               list[i].columns > 0);
         size += 8 + matrix_bytes(&list[i]);
     }
+
     uint8_t *file = mem_alloc(size);
     if (!file) return false;
     memset(file, 0, size);
     uint8_t *at = file + HEADER;
+
     // text padded with spaces to byte 116; then version and byte order
     memset(file, ' ', HEADER_TEXT);
     memcpy(file, "MATLAB 5.0 MAT-file, segengine", 30);

@@ -41,6 +41,7 @@ static bool source_open(Source *s, const NiftiBytes *from, bool header)
     bool is = gzip_is(from->data, from->bytes);
     if (is && !from->gz)
         return fail_data("gzip data in a file not named .gz; fix: rename it");
+
     if (!is && from->gz)
         return header && !nifti_header_begins(from->data, from->bytes)
                    ? fail_data("named .gz but neither gzip data nor NIfTI: %zu "
@@ -105,8 +106,10 @@ static bool check_extensions(Source *s, const NiftiHeader *h, uint8_t *room)
     const uint8_t *p;
     size_t got;
     uint64_t end = (uint64_t)h->vox_offset;
+
     if (!source_read(s, room, NIFTI_EXTENDER, &p, &got)) return false;
     if (got < NIFTI_EXTENDER || !p[0]) return true;
+
     while (s->at < end) {
         uint64_t at = s->at;
         if (!source_read(s, room, 8, &p, &got)) return false;
@@ -180,6 +183,7 @@ static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
     uint64_t size = (uint64_t)how->type.bytes;
     const uint8_t *p;
     size_t got, begin = s->at;
+
     while (done < count) {
         int64_t n = PIECE / how->type.bytes;
         if (n > count - done) n = count - done;
@@ -192,6 +196,7 @@ static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
         if (out->voxels.data && !convert(how, p, n, done, out)) return false;
         done += n;
     }
+
     // requests one more byte: it must not exist, and only reading to the very
     // end verifies the CRC
     if (!source_read(s, room, 1, &p, &got)) return false;
@@ -211,12 +216,14 @@ static bool pack_labels(Volume *v)
     int64_t count = numel(v->voxels.dim);
     float lo = 0, hi = 0;
     Volume out;
+
     for (int64_t i = 0; i < count; i++) {
         if (!(x[i] >= -32768 && x[i] <= 32767) || x[i] != floorf(x[i]))
             return true;
         if (x[i] < lo) lo = x[i];
         if (x[i] > hi) hi = x[i];
     }
+
     bool small = lo >= 0 && hi <= 255;
     if (!volume_new(&out, v->voxels.dim, small ? U8 : I16)) return false;
     for (int64_t i = 0; i < count; i++)
@@ -238,6 +245,7 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
 {
     Dims n = nifti_header_dims(h);
     int64_t limit = o->max_voxels > 0 ? o->max_voxels : most_voxels;
+
     // each extent is below 2^31, so two of them fit in 64 bits
     if (n.w > limit || (int64_t)n.w * n.h > limit ||
         (int64_t)n.w * n.h > limit / n.d)
@@ -246,6 +254,7 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
     if (positions(n) > limit / n.c || (int64_t)n.d * n.c > INT32_MAX)
         return fail_data("%d x %d x %d voxels of %d channels, limit %lld", n.w,
                          n.h, n.d, n.c, (long long)limit);
+
     // below 2^33 voxels of 8 bytes: no overflow
     uint64_t need = (uint64_t)numel(n) * (uint64_t)how->type.bytes;
     if ((uint64_t)h->vox_offset > bound)
@@ -255,10 +264,12 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
         return fail_data("header declares %llu bytes of voxels from byte "
                          "%.0f; the file cannot hold them",
                          (unsigned long long)need, h->vox_offset);
+
     // slope 0 means that no scaling is stored
     bool scaled = h->slope != 0 && (h->slope != 1 || h->inter != 0);
     how->slope = scaled ? h->slope : 1;
     how->inter = scaled ? h->inter : 0;
+
     // kept as stored, unless a slope changes the values
     bool u8 = how->type.kind == 'u' && how->type.bytes == 1;
     bool i16 = how->type.kind == 'i' && how->type.bytes <= 2;
@@ -274,6 +285,7 @@ static bool interleave(Volume *v, Dims n)
     Volume out;
     const int64_t count = positions(n);
     const size_t size = dtype_bytes(v->voxels.type);
+
     if (!volume_new(&out, n, v->voxels.type)) return false;
     const char *from = v->voxels.data;
     char *to = out.voxels.data;
@@ -298,11 +310,14 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
     const uint8_t *p;
     size_t got;
     double affine[4][4];
+
     if (!source_read(s, room, NIFTI1_BYTES, &p, &got)) return false;
     if (p != room) memcpy(room, p, got);
+
     // tests the magic of NIfTI-2, which has a longer header
     bool second = got >= 4 && (!memcmp(room, "\x1c\x02\0\0", 4) ||
                                !memcmp(room, "\0\0\x02\x1c", 4));
+
     if (second) {
         size_t more;
         uint8_t *rest = room + got;
@@ -311,6 +326,7 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
         if (p != rest) memcpy(rest, p, more);
         got += more;
     }
+
     if (!nifti_header_parse(room, got, image != NULL, o, h, &how.type))
         return false;
     const Dims n = nifti_header_dims(h), file = {1, n.d * n.c, n.h, n.w, 1};
@@ -318,6 +334,7 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
     if (!nifti_header_affine(h, o, affine) ||
         !plan_voxels(h, o, source_bound(voxels), &how, &type))
         return false;
+
     if (o->no_voxels) {
         out->voxels.dim = n;
         out->voxels.type = type;
@@ -329,6 +346,7 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
         if (ends_as_declared(voxels, (uint64_t)h->vox_offset + bytes))
             return true;
     }
+
     if (image) {
         gunzip_close(s->gz);
         s->gz = NULL;
@@ -336,6 +354,7 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
     } else if (!check_extensions(s, h, room)) {
         return false;
     }
+
     if (!skip_to_voxels(s, (uint64_t)h->vox_offset, room)) return false;
     if (!o->no_voxels && !volume_new(out, file, type)) return false;
     memcpy(out->affine, affine, sizeof affine);
@@ -358,7 +377,9 @@ bool nifti_decode(const NiftiBytes *file, const NiftiBytes *image,
     NiftiHeader h;
     Source s = {0};
     bool ok = false;
+
     *out = (Volume){0};
+
     // for inflated data; plain bytes are used in place
     uint8_t *room = mem_alloc(PIECE);
     TRY(room);
@@ -366,6 +387,7 @@ bool nifti_decode(const NiftiBytes *file, const NiftiBytes *image,
     TRY(decode(&s, image, o, room, out, &h));
     if (header) *header = h;
     ok = true;
+
 done:
     gunzip_close(s.gz);
     mem_free(room);
@@ -419,6 +441,7 @@ int nifti_files(const char *path, Arena *mem, const char *name[2])
         }
         return n;
     }
+
     fail_data("%s: nifti: the name does not end in .nii, .nii.gz, .hdr or .img",
               path);
     return 0;
@@ -440,9 +463,11 @@ bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
     bool ok = false;
     int64_t limit =
         options && options->max_bytes > 0 ? options->max_bytes : most_bytes;
+
     *out = (Volume){0};
     TRY(nifti_files(path, &mem, name));
     part[0].gz = part[1].gz = ends_with(name[0], ".gz");
+
     for (int i = 0; i < 2 && name[i]; i++) {
         char *data = NULL;
         if (!file_read(name[i], (size_t)limit, &mem, &data, &part[i].bytes)) {
@@ -452,9 +477,11 @@ bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
         }
         part[i].data = (uint8_t *)data;
     }
+
     ok = nifti_decode(&part[0], name[1] ? &part[1] : NULL, options, out,
                       header) ||
          within("%s", path);
+
 done:
     arena_release(&mem);
     return ok;
@@ -470,6 +497,7 @@ static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
     // the reader of `like` has checked that its forms agree; this must accept
     // the form that it used
     NiftiOptions any = {.form = NIFTI_SFORM_OR_QFORM, .assume_spacing = true};
+
     if (!like) {
         // dim is int16 in NIfTI-1
         bool large = n.w > INT16_MAX || n.h > INT16_MAX || n.d > INT16_MAX;
@@ -479,6 +507,7 @@ static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
         nifti_header_place(h, there.affine);
         return true;
     }
+
     *h = *like;
     if (h->dim[0] > 3 && h->dim[4] > 1) h->dim[0] = 3, h->dim[4] = 1;
     NiftiHeader read = *like;
@@ -486,6 +515,7 @@ static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
     bool same = nifti_header_affine(&read, &any, there.affine) &&
                 volume_same_grid(&there, v);
     if (same || like->sform <= 0 || like->qform <= 0) return same;
+
     // both are present: `like` may have been read by the other one
     any.form = NIFTI_QFORM;
     return nifti_header_affine(&read, &any, there.affine) &&
@@ -500,6 +530,7 @@ bool nifti_write(const char *path, const Volume *v, const NiftiHeader *like)
     size_t bytes = tensor_bytes(&v->voxels), room;
     NiftiHeader h;
     bool ok = false, gz = ends_with(path, ".nii.gz");
+
     CHECK(v->voxels.dim.c == 1 && code[v->voxels.type]);
     if (!gz && !ends_with(path, ".nii"))
         return fail_usage("%s: nifti: the name to write must end in .nii or "
@@ -509,11 +540,13 @@ bool nifti_write(const char *path, const Volume *v, const NiftiHeader *like)
     h.datatype = code[v->voxels.type];
     h.bitpix = 8 * (int)dtype_bytes(v->voxels.type);
     h.intent = 0;
+
     // values are written unscaled
     h.slope = 1, h.inter = 0;
     h.vox_offset =
         (h.version == 2 ? NIFTI2_BYTES : NIFTI1_BYTES) + NIFTI_EXTENDER;
     size_t first = nifti_header_bytes(&h, head);
+
     if (gz) {
         TRY(gzip_deflate(head, first, v->voxels.data, bytes, &all, &room));
     } else {
@@ -522,8 +555,10 @@ bool nifti_write(const char *path, const Volume *v, const NiftiHeader *like)
         memcpy(all, head, first);
         memcpy(all + first, v->voxels.data, bytes);
     }
+
     TRY(file_replace(path, all, room));
     ok = true;
+
 done:
     mem_free(all);
     return ok || within("%s: nifti", path);

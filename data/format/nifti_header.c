@@ -106,6 +106,7 @@ static double load(const uint8_t *p, char type, bool big)
     memcpy(&l, b, sizeof l);
     memcpy(&f, b, sizeof f);
     memcpy(&d, b, sizeof d);
+
     switch (type) {
     case 'c':
         return b[0];
@@ -127,6 +128,7 @@ static void store(uint8_t *p, char type, double v)
 {
     int64_t l = type == 'f' || type == 'd' ? 0 : (int64_t)v;
     float f = (float)v;
+
     switch (type) {
     case 'f':
         memcpy(p, &f, sizeof f);
@@ -202,18 +204,21 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
     if (count < NIFTI1_BYTES)
         return fail_data("file ends inside the header: %zu bytes, need %d",
                          count, NIFTI1_BYTES);
+
     // sizeof_hdr is correct in one byte order only
     for (int big = 0; big < 2 && !h->version; big++) {
         double size = load(p, 'i', big);
         h->big = big;
         h->version = size == NIFTI1_BYTES ? 1 : size == NIFTI2_BYTES ? 2 : 0;
     }
+
     if (!h->version)
         return fail_data("not NIfTI: sizeof_hdr is %.0f, need %d or %d",
                          load(p, 'i', false), NIFTI1_BYTES, NIFTI2_BYTES);
     if (h->version == 2 && count < NIFTI2_BYTES)
         return fail_data("file ends inside the header: %zu bytes, need %d",
                          count, NIFTI2_BYTES);
+
     // the magic is at the end of a NIfTI-1 header, at the start of a NIfTI-2
     // header
     const uint8_t *m = p + (h->version == 1 ? 344 : 4);
@@ -226,7 +231,9 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
                                 "it .nii"
                               : "header of a pair in a single file; fix: name "
                                 "it .hdr, with its .img next to it");
+
     bool same = !memcmp(m, magic[h->version - 1][pair], 4);
+
     // NIfTI-2 continues with bytes that a text-mode copy changes
     if (same && h->version == 2) same = !memcmp(m + 4, "\r\n\032\n", 4);
     if (!same)
@@ -251,6 +258,7 @@ static bool check_dims(const NiftiHeader *h, const NiftiOptions *o)
             return fail_data("intent code %d, voxels are a %s; need one "
                              "number a voxel",
                              h->intent, intents[i].name);
+
     for (int i = o->channels && !o->label ? 5 : 4; i <= h->dim[0]; i++)
         if (h->dim[i] > 1)
             return fail_data("dim[%d] is %lld: several volumes in one file, "
@@ -316,17 +324,20 @@ bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
     Values v = {{0}};
     *h = (NiftiHeader){0};
     if (!identify(bytes, count, pair, h)) return false;
+
     for (int f = 0; f < FIELD_COUNT; f++) {
         int at = fields[f].in[h->version - 1].at;
         char t = fields[f].in[h->version - 1].type;
         for (int i = 0; i < fields[f].count; i++)
             v[f][i] = load(bytes + at + (size_t)i * width(t), t, h->big);
     }
+
     values_set(h, v);
     if (!check_dims(h, o) || !check_type(h, type)) return false;
     int least = pair              ? 0
                 : h->version == 1 ? NIFTI1_BYTES + NIFTI_EXTENDER
                                   : NIFTI2_BYTES + NIFTI_EXTENDER;
+
     // above 2^53 a double may differ from the stored number
     if (!(h->vox_offset >= least && h->vox_offset < 9e15) ||
         h->vox_offset != floor(h->vox_offset))
@@ -356,12 +367,14 @@ size_t nifti_header_bytes(const NiftiHeader *h,
     bool second = h->version == 2;
     memset(bytes, 0, NIFTI2_BYTES + NIFTI_EXTENDER);
     values_get(h, v);
+
     for (int f = 0; f < FIELD_COUNT; f++) {
         int at = fields[f].in[second].at;
         char t = fields[f].in[second].type;
         for (int i = 0; i < fields[f].count; i++)
             store(bytes + at + (size_t)i * width(t), t, v[f][i]);
     }
+
     store(bytes, 'i', second ? NIFTI2_BYTES : NIFTI1_BYTES);
     if (!second) bytes[38] = 'r'; // "regular", which some readers still require
     memcpy(bytes + (second ? 240 : 148), "segengine", 9); // descrip

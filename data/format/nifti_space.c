@@ -40,6 +40,7 @@ static double fourth_of(const NiftiHeader *h, double m[4][4])
         if (fabs(q[k]) > fabs(q[top])) top = k;
     const int i = (top + 1) % 3, k = (top + 2) % 3;
     double turn[2] = {m[k][i], m[i][k]};
+
     for (int n = 0; n < 2; n++) {
         const int column = n ? k : i;
         turn[n] /= hypot(hypot(m[0][column], m[1][column]), m[2][column]);
@@ -59,20 +60,25 @@ static bool qform_affine(const NiftiHeader *h, double fourth, double m[4][4])
     double b = h->quatern[0], c = h->quatern[1], d = h->quatern[2], s[3];
     // a squared, from the unit length of a quaternion
     double rest = 1 - (b * b + c * c + d * d);
+
     if (!isfinite(rest) || rest < -1e-4 || !isfinite(h->offset[0]) ||
         !isfinite(h->offset[1]) || !isfinite(h->offset[2]))
         return fail_data("qform quaternion (%g %g %g) with offset (%g %g %g) "
                          "is not a rotation",
                          b, c, d, h->offset[0], h->offset[1], h->offset[2]);
+
     if (!spacing_of(h, s)) return false;
+
     // a half turn: the difference to 1 is rounding
     double a = rest < 1e-7 ? 0 : sqrt(rest);
+
     if (!isnan(fourth)) {
         const double high = sqrt(fmax(0, rest + SQUARE_ROUNDING));
         const double low =
             rest > SQUARE_ROUNDING ? sqrt(rest - SQUARE_ROUNDING) : -high;
         a = fmax(low, fmin(fourth, high));
     }
+
     double unit = sqrt(a * a + b * b + c * c + d * d);
     a /= unit, b /= unit, c /= unit, d /= unit;
     double turn[3][3] = {
@@ -83,6 +89,7 @@ static bool qform_affine(const NiftiHeader *h, double fourth, double m[4][4])
         {2 * (b * d - a * c), 2 * (c * d + a * b),
          a * a + d * d - b * b - c * c},
     };
+
     // pixdim[0] is the handedness; 0 means 1, as in the reference
     // implementation
     if (h->pixdim[0] < 0) s[2] = -s[2];
@@ -114,6 +121,7 @@ static double apart(const NiftiHeader *h, double a[4][4], double b[4][4],
     *edge = INFINITY;
     for (int k = 0; k < 3; k++)
         *edge = fmin(*edge, hypot(hypot(a[0][k], a[1][k]), a[2][k]));
+
     for (int corner = 0; corner < 8; corner++) {
         double at[4] = {corner & 1 ? n.w - 0.5 : -0.5,
                         corner & 2 ? n.h - 0.5 : -0.5,
@@ -148,6 +156,7 @@ static bool choose_none(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
             "assume_spacing = true takes pixdim %g x %g x %g and axes R A S, "
             "which is a guess: left and right may be exchanged",
             h->pixdim[1], h->pixdim[2], h->pixdim[3]);
+
     if (!spacing_of(h, s)) return false;
     for (int k = 0; k < 3; k++) m[k][k] = s[k];
     nifti_doubt(
@@ -181,6 +190,7 @@ static bool choose_first(NiftiHeader *h, bool sform, double m[4][4])
         forms_agree(h, sform ? m : other, sform ? other : m, &gap, &edge))
         return true;
     char left[160], right[160];
+
     if (read)
         nifti_doubt(
             h,
@@ -208,6 +218,7 @@ static bool choose(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
         if (o->form == NIFTI_QFORM) return qform_affine(h, NAN, m);
         return choose_first(h, sform_first, m);
     }
+
     if ((o->form == NIFTI_SFORM && !sform) ||
         (o->form == NIFTI_QFORM && !qform))
         return fail_data("there is no %s (%s_code is 0), but a %s; fix: form = "
@@ -215,8 +226,10 @@ static bool choose(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
                          sform ? "qform" : "sform", sform ? "qform" : "sform",
                          sform ? "sform" : "qform",
                          sform ? "qform_or_sform" : "sform_or_qform");
+
     if (sform && !sform_affine(h, m)) return false;
     if (qform && !qform_affine(h, NAN, sform ? other : m)) return false;
+
     // writers that set both mean the same; if they differ, one was edited
     if (!sform || !qform || forms_agree(h, m, other, &gap, &edge)) return true;
     char left[160], right[160];
@@ -244,9 +257,11 @@ bool nifti_header_affine(NiftiHeader *h, const NiftiOptions *options,
     if (!mm)
         return fail_data("xyzt_units is %d: %d is not a unit of length",
                          h->units, h->units & 7);
+
     // last row of an affine
     m[3][3] = 1;
     if (!choose(h, options, m)) return false;
+
     for (int r = 0; r < 3; r++)
         for (int k = 0; k < 4; k++) {
             m[r][k] *= r < 2 ? -mm : mm; // RAS to LPS
@@ -254,6 +269,7 @@ bool nifti_header_affine(NiftiHeader *h, const NiftiOptions *options,
                 return fail_data("voxels are %g mm apart or away",
                                  fabs(m[r][k]));
         }
+
     memcpy(affine, m, sizeof m);
     return affine_invert(m, unused);
 }
@@ -269,16 +285,19 @@ void nifti_header_place(NiftiHeader *h, double affine[4][4])
         for (int i = 0; i < 3; i++)
             r[i][k] = (i < 2 ? -affine[i][k] : affine[i][k]) / s[k];
     }
+
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 4; k++)
             h->srow[i][k] = i < 2 ? -affine[i][k] : affine[i][k];
     h->sform = 1;
     h->units = 2; // mm
+
     // -1 for a left-handed set of axes
     double det = r[0][0] * (r[1][1] * r[2][2] - r[1][2] * r[2][1]) -
                  r[0][1] * (r[1][0] * r[2][2] - r[1][2] * r[2][0]) +
                  r[0][2] * (r[1][0] * r[2][1] - r[1][1] * r[2][0]);
     h->pixdim[0] = det < 0 ? -1 : 1;
+
     for (int k = 0; k < 3; k++) {
         h->pixdim[k + 1] = s[k];
         h->offset[k] = h->srow[k][3];
@@ -287,9 +306,11 @@ void nifti_header_place(NiftiHeader *h, double affine[4][4])
             most = fmax(most, fabs(r[0][i] * r[0][k] + r[1][i] * r[1][k] +
                                    r[2][i] * r[2][k]));
     }
+
     // a quaternion cannot represent shear; then the sform is the only form
     h->qform = most < 1e-6;
     if (!h->qform) return;
+
     // squares of q[i] from the diagonal; divides by the largest, for stability
     double q[4] = {
         1 + r[0][0] + r[1][1] + r[2][2], 1 + r[0][0] - r[1][1] - r[2][2],
@@ -299,6 +320,7 @@ void nifti_header_place(NiftiHeader *h, double affine[4][4])
         {0, 0, r[0][1] + r[1][0], r[0][2] + r[2][0]},
         {0, 0, 0, r[1][2] + r[2][1]},
     };
+
     // at least one of the four is 1 or more
     int top = 0;
     for (int i = 1; i < 4; i++)
@@ -307,6 +329,7 @@ void nifti_header_place(NiftiHeader *h, double affine[4][4])
     for (int i = 0; i < 4; i++)
         q[i] = i == top ? root
                         : (i < top ? pair[i][top] : pair[top][i]) / (4 * root);
+
     // b, c, d are stored for a >= 0
     for (int i = 0; i < 3; i++) h->quatern[i] = q[0] < 0 ? -q[i + 1] : q[i + 1];
 }

@@ -102,11 +102,13 @@ static bool read_descr(Text *t, NpyHeader *h)
             return fail_data("elements are %s (descr '%s'), need numbers; fix: "
                              "save a.astype('float32')",
                              refused[i].name, d);
+
     // a letter and one digit
     bool one = p[0] && p[1] >= '1' && p[1] <= '8' && !p[2];
     int bytes = one ? p[1] - '0' : 0;
     h->boolean = p[0] == 'b' && bytes == 1;
     h->type = (NumberType){h->boolean ? 'u' : p[0], bytes, order == '>'};
+
     // one byte has no order; wider types must have one
     if (!one || !number_known(h->type) || (bytes > 1 && order == '|'))
         return fail_data(
@@ -135,6 +137,7 @@ static bool read_shape(Text *t, NpyHeader *h)
 {
     if (!expect(t, '(')) return false;
     h->axes = 0;
+
     while (!accept(t, ')')) {
         int64_t n = 0;
         if (accept(t, '-')) return fail_data("shape has an extent below 0");
@@ -165,6 +168,7 @@ static bool read_header(Text t, NpyHeader *h)
     static const char *keys[] = {"descr", "fortran_order", "shape"};
     unsigned seen = 0; // bit k: key k has been read
     if (!expect(&t, '{')) return false;
+
     while (!accept(&t, '}')) {
         char key[32];
         unsigned k = 0;
@@ -182,6 +186,7 @@ static bool read_header(Text t, NpyHeader *h)
         if (!expect(&t, '}')) return false;
         break;
     }
+
     skip_space(&t);
     if (t.p != t.end) return unexpected(&t, "the end of the header");
     for (unsigned k = 0; k < 3; k++)
@@ -253,6 +258,7 @@ static bool count_elements(NpyHeader *h, size_t bytes, int64_t limit)
             return fail_data("more than %lld elements", (long long)limit);
         h->count *= h->shape[a];
     }
+
     // the limit keeps this far below 2^64
     uint64_t need = (uint64_t)h->count * (uint64_t)h->type.bytes;
     if (need != bytes)
@@ -333,6 +339,7 @@ static bool read_range(const NpyFile *f, int64_t first, int64_t count,
             "%lld elements from %lld on requested, the array has %lld",
             (long long)count, (long long)first, (long long)h->count);
     if (!map_check(&f->map)) return false;
+
     // with one axis both orders are the same
     int64_t bad =
         h->fortran && h->axes > 1
@@ -343,6 +350,7 @@ static bool read_range(const NpyFile *f, int64_t first, int64_t count,
     if (bad >= 0)
         return fail_data("element %lld does not fit a float",
                          (long long)(first + bad));
+
     // NumPy writes only 0 and 1, so another byte is damage
     for (int64_t i = 0; h->boolean && i < count; i++)
         if (out[i] > 1)
@@ -404,22 +412,27 @@ bool npy_write_numbers(const char *path, Dtype type, int axes,
 {
     static const char *const descr[DTYPE_COUNT] = {
         [U8] = "|u1", [I16] = "<i2", [F32] = "<f4"};
+
     // eight extents of twenty characters and the rest fit in 256
     char literal[320];
     size_t count = 1, bytes, all;
     int n;
+
     CHECK(axes >= 0 && axes <= NPY_AXES && descr[type]);
     n = snprintf(literal, sizeof literal,
                  "{'descr': '%s', 'fortran_order': False, 'shape': (",
                  descr[type]);
+
     for (int a = 0; a < axes; a++) {
         CHECK(shape[a] >= 1);
         if (!size_mul(count, (size_t)shape[a], &count)) return false;
         n += snprintf(literal + n, sizeof literal - (size_t)n, "%s%lld",
                       a ? ", " : "", (long long)shape[a]);
     }
+
     n += snprintf(literal + n, sizeof literal - (size_t)n, "%s), }",
                   axes == 1 ? "," : "");
+
     // magic, version, length
     size_t before = MAGIC + 4;
     size_t begin = (before + (size_t)n + 1 + ALIGN - 1) / ALIGN * ALIGN;

@@ -70,6 +70,7 @@ static bool read_end64(const Npz *z, Directory *d, size_t *end)
                          "says",
                          (unsigned long long)at);
     const uint8_t *p = z->bytes + at;
+
     // its size field does not count the first twelve bytes
     if (le64(p + 4) != room - at - 12)
         return fail_data("zip64 end record of %llu bytes, need %llu",
@@ -94,6 +95,7 @@ static bool find_directory(const Npz *z, Directory *d)
 {
     const uint8_t *p = NULL;
     size_t end = 0;
+
     for (size_t behind = 0; behind <= LONGEST_COMMENT; behind++) {
         if (z->size < END + behind) break;
         end = z->size - END - behind;
@@ -101,6 +103,7 @@ static bool find_directory(const Npz *z, Directory *d)
         if (mark_is(p, 5, 6) && le16(p + 20) == behind) break;
         p = NULL;
     }
+
     if (!p)
         return fail_data("no end record: the file was cut, or other bytes "
                          "follow the archive");
@@ -110,6 +113,7 @@ static bool find_directory(const Npz *z, Directory *d)
     } else if (le16(p + 4) || le16(p + 6) || le16(p + 8) != le16(p + 10)) {
         return fail_data("archive in several parts; fix: numpy.savez again");
     }
+
     // it ends where the end record begins: no bytes before the archive and none
     // between the two
     if (d->bytes > end || d->at != end - d->bytes)
@@ -117,6 +121,7 @@ static bool find_directory(const Npz *z, Directory *d)
                          "the end record is at %zu",
                          (unsigned long long)d->bytes,
                          (unsigned long long)d->at, end);
+
     if (d->entries > MOST_ENTRIES)
         return fail_data("%llu members, limit %d",
                          (unsigned long long)d->entries, MOST_ENTRIES);
@@ -137,6 +142,7 @@ static bool check_name(const char *name, size_t length)
         if ((unsigned char)name[i] < ' ' || name[i] == 127)
             why = "has a control character";
     if (why) return fail_data("name of a member %s", why);
+
     // each component between slashes; the last ends with the name
     for (size_t i = 0, begin = 0; i <= length && !why; i++) {
         if (i < length && name[i] == '\\') why = "has a backslash";
@@ -150,6 +156,7 @@ static bool check_name(const char *name, size_t length)
             why = "leaves its folder";
         begin = i + 1;
     }
+
     return !why ||
            fail_data("name of a member \"%.*s\" %s", (int)length, name, why);
 }
@@ -181,6 +188,7 @@ static bool read_zip64(const uint8_t *p, size_t length, uint64_t *value[],
         }
         p += 4 + n, left -= 4 + n;
     }
+
     for (int k = 0; k < count && !found; k++)
         if (*value[k] == UINT32_MAX)
             return fail_data("zip64 extra field is missing");
@@ -241,6 +249,7 @@ static bool check_local(const Npz *z, NpzEntry *e, const char *name,
                          "%llu, where the directory begins",
                          (unsigned long long)e->packed,
                          (unsigned long long)e->at, (unsigned long long)limit);
+
     if (n != length || memcmp(p + LOCAL, name, n))
         return fail_data("its own header at byte %llu has another name",
                          (unsigned long long)e->begin);
@@ -286,6 +295,7 @@ static bool read_directory(Npz *z, const Directory *d)
     const uint8_t *p = z->bytes + d->at, *end = p + d->bytes;
     z->entry = ARENA_NEW(&z->mem, NpzEntry, d->entries);
     if (!z->entry) return false;
+
     for (; z->entries < (int)d->entries; z->entries++) {
         NpzEntry *e = &z->entry[z->entries];
         size_t left = (size_t)(end - p), length, whole;
@@ -308,6 +318,7 @@ static bool read_directory(Npz *z, const Directory *d)
         if (!read_entry(z, p, length, d->at, e)) return within("%s", e->name);
         p += whole;
     }
+
     if (p != end)
         return fail_data("%zu bytes after the last entry of the central "
                          "directory",
@@ -335,6 +346,7 @@ static bool check_together(Npz *z, uint64_t directory)
     int n = z->entries;
     NpzEntry **sorted = ARENA_NEW(&z->mem, NpzEntry *, n);
     uint64_t behind = 0; // end of the data of the previous member
+
     if (!sorted) return false;
     for (int i = 0; i < n; i++) sorted[i] = &z->entry[i];
     qsort(sorted, (size_t)n, sizeof *sorted, by_name);
@@ -342,6 +354,7 @@ static bool check_together(Npz *z, uint64_t directory)
         if (!strcmp(sorted[i - 1]->name, sorted[i]->name))
             return fail_data("two arrays are called \"%s\"", sorted[i]->name);
     qsort(sorted, (size_t)n, sizeof *sorted, by_place);
+
     for (int i = 0; i <= n; i++) {
         uint64_t next = i < n ? sorted[i]->begin : directory;
         unsigned flags =
@@ -431,6 +444,7 @@ static bool about(const Npz *z, const NpzEntry *e, int64_t limit, NpyHeader *h)
     uint8_t first[NPY_PREFIX], *bytes = NULL;
     size_t size = (size_t)e->size;
     size_t have = size < NPY_PREFIX ? size : NPY_PREFIX, end;
+
     if (!map_check(&z->map)) return false;
     if (!e->deflated) return npy_about(z->bytes + e->at, size, size, limit, h);
     if (!unpack_start(z, e, first, have)) return false;
@@ -458,18 +472,22 @@ static bool member(const Npz *z, const NpzEntry *e, const uint8_t **bytes,
     Unpack *u = NULL;
     bool ok = false;
     size_t size = (size_t)e->size;
+
     *bytes = z->bytes + e->at;
     *own = NULL;
+
     if (e->deflated) {
         TRY(*own = mem_alloc(size));
         *bytes = *own;
         TRY(unpack_open(z->bytes + e->at, (size_t)e->packed, UNPACK_RAW, &u));
         TRY(unpack_all(u, *own, size));
     }
+
     uint32_t crc = (uint32_t)crc32_z(0, *bytes, size);
     ok = crc == e->crc || fail_data("checksum %08x, the archive says %08x: "
                                     "damaged",
                                     crc, e->crc);
+
 done:
     unpack_close(u);
     return ok;
@@ -500,12 +518,14 @@ bool npz_read(const Npz *z, const char *name, int64_t max_elements,
         if (!strcmp(z->entry[i].name, name))
             return read_member(z, &z->entry[i], max_elements, out) ||
                    within_array(z, &z->entry[i]);
+
     // the first names, up to the size of the buffer
     for (int i = 0; i < z->entries && i <= SHOWN_NAMES && used < sizeof names;
          i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
                                  i ? ", " : "",
                                  i < SHOWN_NAMES ? z->entry[i].name : "...");
+
     fail_data("npz: no array \"%s\"; there are: %s", name, names);
     return map_within(&z->map);
 }

@@ -68,6 +68,7 @@ int64_t number_to_f32(const void *in, NumberType t, int64_t count, double slope,
     const uint8_t *p = in;
     bool plain = slope == 1 && inter == 0;
     CHECK(number_known(t));
+
     switch (t.kind << 8 | t.bytes) {
     case 'u' << 8 | 1:
         CONVERT(uint8_t, swap8, uint8_t, SAME);

@@ -78,6 +78,7 @@ static bool read_quoted(Cursor *c, char **w)
         *(*w)++ = *c->p++;
         if (*w - begin > TABLE_FIELD_MAX) return true; // rejected by read_field
     }
+
     if (c->p < c->end && *c->p != c->separator && *c->p != '\n' &&
         *c->p != '\r')
         return fail_data("text after the closing quote; fix: double the quotes "
@@ -143,6 +144,7 @@ static bool check_name(const Table *t, int column)
             "row 1: column %d has no name; fix: name it, or write the "
             "file without an index column (index=False)",
             column + 1);
+
     for (int k = 0; k < column; k++)
         if (!strcmp(table_name(t, k), name))
             return fail_data("row 1: columns %d and %d are both named \"%s\"",
@@ -161,6 +163,7 @@ static bool read_header(Table *t, Cursor *c, int most)
             return within("row 1, column %d", t->columns + 1);
         t->field[t->columns++] = (uint32_t)(text - c->base);
     }
+
     if (t->columns == 1 && !*table_name(t, 0) && !c->quoted)
         return fail_data("row 1: a blank line, need the names of the columns");
     for (int k = 0; k < t->columns; k++)
@@ -174,6 +177,7 @@ static bool read_row(Table *t, Cursor *c, long long row)
     uint32_t *field = t->field + (size_t)(t->rows + 1) * (size_t)t->columns;
     Stop stop = AT_SEPARATOR;
     int64_t count = 0;
+
     while (stop == AT_SEPARATOR) {
         char *text, name[SHOWN + 8];
         if (!read_field(c, &text, &stop)) {
@@ -188,6 +192,7 @@ static bool read_row(Table *t, Cursor *c, long long row)
         if (!count++ && stop != AT_SEPARATOR && !*text && !c->quoted)
             return fail_data("row %lld: a blank line; fix: remove it", row);
     }
+
     return count == t->columns ||
            fail_data("row %lld: %lld fields, the header has %d", row,
                      (long long)count, t->columns);
@@ -215,6 +220,7 @@ static bool decode(Table *t, char *bytes, size_t size, const TableOptions *o)
     t->separator = c.separator;
     if (!skip_mark(&c) || !make_room(t, &c)) return false;
     if (!read_header(t, &c, columns)) return false;
+
     while (c.p < c.end) {
         if (t->rows == rows)
             return fail_data("more than %lld rows", (long long)rows);
@@ -301,6 +307,7 @@ static int distance(const char *a, const char *b)
 {
     int row[SHOWN + 1], m = (int)strnlen(b, SHOWN);
     for (int k = 0; k <= m; k++) row[k] = k;
+
     for (int i = 0; i < SHOWN && a[i]; i++) {
         int corner = row[0];
         row[0] = i + 1;
@@ -332,6 +339,7 @@ bool table_column(const Table *t, const char *name, int *column)
     char list[NAMES_SHOWN * (SHOWN + 10) + 32], got[SHOWN + 8];
     char near_text[SHOWN + 8], fix[64] = "";
     int nearest = 0, least = INT32_MAX;
+
     for (int k = 0; k < t->columns; k++) {
         const char *there = table_name(t, k);
         if (!strcmp(name, there)) {
@@ -344,7 +352,9 @@ bool table_column(const Table *t, const char *name, int *column)
         int d = part ? 1 : distance(name, there);
         if (d < least) nearest = k, least = d;
     }
+
     list_names(t, list, sizeof list);
+
     // a table with another separator has one column with a long name
     const char *other = t->columns > 1 ? "" : table_name(t, 0);
     other += strcspn(other, ",;\t");
@@ -353,6 +363,7 @@ bool table_column(const Table *t, const char *name, int *column)
                  *other == '\t'  ? "\\t"
                  : *other == ';' ? ";"
                                  : ",");
+
     fail_data("no column \"%s\"; nearest is \"%s\"; there are: %s%s",
               shown(name, got), shown(table_name(t, nearest), near_text), list,
               fix);
@@ -386,6 +397,7 @@ static bool is_missing(const char *p, size_t n)
     static const char *const word[] = {"nan",  "na",   "n/a", "#n/a",
                                        "null", "none", "inf", "infinity"};
     if (n && (*p == '-' || *p == '+')) p++, n--;
+
     for (size_t k = 0; k < sizeof word / sizeof *word; k++) {
         size_t i = 0;
         // ASCII letters differ from capitals in one bit
@@ -405,11 +417,13 @@ bool table_number(const Table *t, int64_t row, int column, double *out)
     char text[SHOWN + 8];
     double v = 0;
     bool whole = n && decimal_read(p, n, &v) == n;
+
     if (whole && isfinite(v)) {
         *out = v;
         return true;
     }
     shown(p, text);
+
     if (!n)
         fail_data("the field is empty, need a number");
     else if (whole)
@@ -432,19 +446,23 @@ bool table_integer(const Table *t, int64_t row, int column, int64_t *out)
     char text[SHOWN + 8];
     bool minus = n && *p == '-', fits = true;
     uint64_t v = 0, most = (uint64_t)INT64_MAX + minus;
+
     if (n && (*p == '-' || *p == '+')) i++;
     size_t first = i;
+
     for (; i < n && p[i] >= '0' && p[i] <= '9'; i++) {
         uint64_t digit = (uint64_t)(p[i] - '0');
         // v is used only while it fits
         if (v > (most - digit) / 10) fits = false;
         if (fits) v = 10 * v + digit;
     }
+
     if (i == n && i > first && fits) {
         // -2^63 has no positive counterpart
         *out = !minus ? (int64_t)v : v ? -(int64_t)(v - 1) - 1 : 0;
         return true;
     }
+
     shown(p, text);
     if (!n)
         fail_data("the field is empty, need a whole number");
@@ -471,6 +489,7 @@ bool table_path(const Table *t, int64_t row, int column, const char *root,
     const char *path = table_text(t, row, column);
     char text[SHOWN + 8];
     shown(path, text);
+
     if (!*path)
         fail_data("the field is empty, need a path");
     else if (*path == '/')

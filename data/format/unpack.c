@@ -20,15 +20,18 @@ bool unpack_open(const void *bytes, size_t count, UnpackForm form, Unpack **out)
     if (!u) return false;
     u->z.zalloc = gzip_alloc;
     u->z.zfree = gzip_free;
+
     // zlib only reads through next_in, although it is not const
     u->z.next_in = (void *)bytes;
     u->size = u->left = count;
+
     // a negative window: no frame
     if (inflateInit2(&u->z, form == UNPACK_RAW ? -MAX_WBITS : MAX_WBITS) !=
         Z_OK) {
         mem_free(u);
         return fail("no memory to unpack");
     }
+
     *out = u;
     return true;
 }
@@ -61,6 +64,7 @@ bool unpack_all(Unpack *u, void *out, size_t bytes)
     if (!unpack_read(u, out, bytes, &got)) return false;
     if (got < bytes)
         return fail_data("%zu bytes unpacked, %zu declared", got, bytes);
+
     // reading one byte more also reads the end mark and the checksum
     if (!unpack_read(u, &more, 1, &got)) return false;
     if (got)

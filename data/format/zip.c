@@ -78,6 +78,7 @@ static bool add(Zip *z, const ZipMember *m)
     bool ok = false;
     const uint64_t begin = z->at;
     const size_t name = strlen(m->name);
+
     TRY(file_read(m->path, UINT32_MAX, &z->mem, &data, &size));
     TRY(gzip_raw(data, size, &packed, &less));
     const bool deflated = less < size;
@@ -95,6 +96,7 @@ static bool add(Zip *z, const ZipMember *m)
     memcpy(row + CENTRAL, m->name, name);
     z->rows += CENTRAL + name;
     ok = true;
+
 done:
     mem_free(packed);
     arena_rewind(&z->mem, mark);
@@ -109,6 +111,7 @@ static bool make_directory(Zip *z, const ZipMember *member, int members)
         return fail_data("%s: zip: %d files, an archive holds at most %d; fix: "
                          "several archives",
                          z->path, members, UINT16_MAX);
+
     for (int i = 0; i < members; i++) {
         const size_t name = strlen(member[i].name);
         if (name > UINT16_MAX)
@@ -116,6 +119,7 @@ static bool make_directory(Zip *z, const ZipMember *member, int members)
                              z->path, name, UINT16_MAX);
         if (!size_add(bytes, CENTRAL + name, &bytes)) return false;
     }
+
     z->directory = arena_alloc(&z->mem, bytes ? bytes : 1);
     return z->directory != NULL;
 }
@@ -126,6 +130,7 @@ bool zip_write(const char *path, const ZipMember *member, int members)
     uint8_t end[END] = {0}, *p = put(end, 4, 0x06054b50) + 4;
     bool ok =
         make_directory(&z, member, members) && draft_open(&z.draft, path, 0);
+
     for (int i = 0; ok && i < members; i++) ok = add(&z, &member[i]);
     p = put(put(p, 2, (uint64_t)members), 2, (uint64_t)members);
     put(put(p, 4, z.rows), 4, z.at);

@@ -17,6 +17,7 @@ static bool read_header(ImageFile *f)
         NULL, "RLE of 8 bits", "RLE of 4 bits", "bit fields", "JPEG", "PNG"};
     const uint8_t *b = f->bytes, *p = b + FILE_HEADER;
     BmpLayout *l = &f->of.bmp;
+
     if (f->size < FILE_HEADER + 4)
         return fail_data("file ends inside the header: %zu bytes, need %d",
                          f->size, SMALLEST);
@@ -61,6 +62,7 @@ static bool read_palette(ImageFile *f)
     BmpLayout *l = &f->of.bmp;
     size_t header = number_u32(p, false), used = number_u32(p + 32, false);
     size_t most = (size_t)1 << f->info.bits, at = FILE_HEADER + header;
+
     if (used > most)
         return fail_data("a palette of %zu colors, need at most %zu for %d "
                          "bits",
@@ -108,6 +110,7 @@ bool bmp_look(ImageFile *f)
     if (l->begin > f->size || rows > f->size - l->begin)
         return fail_data("%zu bytes of pixels, need %zu: it is cut off",
                          l->begin < f->size ? f->size - l->begin : 0, rows);
+
     // the pixels end inside the file, so the palette before them does too
     if (f->info.palette && !read_palette(f)) return false;
     f->info.alpha = bits == 32 && fourth_byte(f);
@@ -121,6 +124,7 @@ static bool palette_row(const ImageFile *f, const uint8_t *p, int32_t y,
 {
     const BmpLayout *l = &f->of.bmp;
     int bits = f->info.bits, channels = f->info.channels;
+
     for (int32_t x = 0; x < f->info.w; x++, out += channels) {
         int32_t bit = x * bits;
         int color = p[bit / 8] >> (8 - bits - bit % 8) & ((1 << bits) - 1);
@@ -141,6 +145,7 @@ bool bmp_pixels(const ImageFile *f, void *out)
     size_t wide = (size_t)f->info.w * (size_t)f->info.channels;
     // bytes of a pixel without palette: blue, green, red and possibly one more
     size_t step = number_u16(f->bytes + FILE_HEADER + 14, false) / 8;
+
     for (int32_t y = 0; y < f->info.h; y++) {
         int32_t row = l->top_down ? y : f->info.h - 1 - y;
         const uint8_t *p = f->bytes + l->begin + (size_t)row * l->row_bytes;

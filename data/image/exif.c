@@ -21,6 +21,7 @@ bool image_orientation(ImageFile *f, int value)
                          f->info.orientation, value);
     f->info.orientation = value;
     if (value == 1 || f->options.exif == IMAGE_EXIF_APPLY) return true;
+
     // viewers rotate it and most training code does not: either choice would be
     // wrong for some users if made silently
     return fail_data("orientation is %d: the picture was taken turned or "
@@ -42,6 +43,7 @@ bool exif_orientation(ImageFile *f, const uint8_t *b, size_t size)
     if (at > size - 2 || count > (size - at - 2) / ENTRY)
         return fail_data("the directory of the Exif block lies outside it; "
                          "fix: exif = \"ignore\"");
+
     // entries must be sorted, but some cameras write them in any order; only
     // this one is read
     for (const uint8_t *e = b + at + 2; count; count--, e += ENTRY) {

@@ -171,6 +171,7 @@ static bool look(ImageFile *f, const uint8_t *bytes, size_t size,
                          "are %02x %02x %02x %02x",
                          bytes[0], size > 1 ? bytes[1] : 0,
                          size > 2 ? bytes[2] : 0, size > 3 ? bytes[3] : 0);
+
     if (!read)
         return fail_data("image: %s is not read, need PNG, JPEG, BMP or TIFF; "
                          "fix: save it as PNG",
@@ -221,11 +222,13 @@ static bool turn(Volume *v, int orientation)
                     orientation == 7;
     bool mirror_h = orientation == 3 || orientation == 4 || orientation == 7 ||
                     orientation == 8;
+
     if (orientation < 2) return true;
     if (swap) to.w = from.h, to.h = from.w;
     if (!volume_new(&out, to, v->voxels.type)) return false;
     size_t pixel = (size_t)from.c * dtype_bytes(v->voxels.type);
     uint8_t *y = out.voxels.data;
+
     for (int32_t r = 0; r < to.h; r++)
         for (int32_t c = 0; c < to.w; c++, y += pixel) {
             size_t i = (size_t)(mirror_w ? to.w - 1 - c : c);
@@ -233,6 +236,7 @@ static bool turn(Volume *v, int orientation)
             size_t k = swap ? i * (size_t)from.w + j : j * (size_t)from.w + i;
             memcpy(y, (const uint8_t *)v->voxels.data + k * pixel, pixel);
         }
+
     volume_free(v);
     *v = out;
     return true;

@@ -60,6 +60,7 @@ static bool next_segment(Walk *w, Segment *s)
         return fail_data("no marker at byte %zu, but %02x; fix: save it again "
                          "with a program that displays it correctly",
                          w->at, b[w->at]);
+
     // any number of ff may precede a marker
     while (w->at < size && b[w->at] == 0xff) w->at++;
     if (w->at == size)
@@ -178,6 +179,7 @@ static bool read_frame(Walk *w, const Segment *s)
                          "3 colors; fix: save it as RGB");
     if (p[5] != 1 && p[5] != 3)
         return fail_data("%d colors, need 1 or 3", p[5]);
+
     for (int i = 0; i < p[5]; i++) {
         const uint8_t *q = p + 6 + 3 * i;
         Component c = {q[0], q[1] >> 4, q[1] & 15, q[2]};
@@ -190,6 +192,7 @@ static bool read_frame(Walk *w, const Segment *s)
                 return fail_data("two colors have the number %d", c.id);
         w->part[i] = c;
     }
+
     w->parts = p[5];
     w->progressive = s->marker == SOF2;
     return image_extents(w->f);
@@ -203,10 +206,12 @@ static bool scan_tables(const Walk *w, const Segment *s, const Component *c,
     const uint8_t *last = s->data + s->bytes - 3;
     bool refines = w->progressive && last[2] >> 4;
     bool uses[2] = {last[0] == 0 && !refines, last[1] > 0};
+
     if (!(w->quant >> c->table & 1))
         return fail_data("the scan at byte %zu uses the quantization table %d, "
                          "which was not defined",
                          s->at, c->table);
+
     for (int kind = 0; kind < 2; kind++) {
         int number = kind ? tables & 15 : tables >> 4;
         if (uses[kind] && (number > 3 || !(w->huffman[kind] >> number & 1)))
@@ -227,8 +232,10 @@ static bool read_scan(Walk *w, const Segment *s)
         return fail_data("the scan at byte %zu does not fit the %d colors of "
                          "the frame",
                          s->at, w->parts);
+
     if (++w->scans > MOST_SCANS)
         return fail_data("more than %d scans", MOST_SCANS);
+
     for (int i = 0; i < p[0]; i++) {
         int k = 0;
         while (k < w->parts && w->part[k].id != p[1 + 2 * i]) k++;
@@ -238,6 +245,7 @@ static bool read_scan(Walk *w, const Segment *s)
                              s->at, p[1 + 2 * i]);
         if (!scan_tables(w, s, &w->part[k], p[2 + 2 * i])) return false;
     }
+
     // compressed pixels, up to an ff that is neither an escaped ff nor a
     // restart
     const uint8_t *b = w->f->bytes, *end = b + w->f->size, *q = b + w->at;
@@ -246,6 +254,7 @@ static bool read_scan(Walk *w, const Segment *s)
         if (!q || (q[1] && (q[1] < RST0 || q[1] > RST7))) break;
         q += 2;
     }
+
     if (!q)
         return fail_data("file ends inside the scan that begins at byte %zu: "
                          "it is cut off",
@@ -284,6 +293,7 @@ static bool check_packed(Walk *w)
         if (w->part[i].h > most_h) most_h = w->part[i].h;
         if (w->part[i].v > most_v) most_v = w->part[i].v;
     }
+
     for (int i = 0; i < w->parts; i++) {
         int across = 8 * most_h, down = 8 * most_v;
         uint64_t x = ((uint64_t)w->f->info.w * (uint64_t)w->part[i].h +
@@ -294,6 +304,7 @@ static bool check_packed(Walk *w)
                      (uint64_t)down;
         blocks += x * y;
     }
+
     if (blocks / 8 > w->packed)
         return fail_data("%zu bytes of scans cannot hold %llu blocks of 8 x 8",
                          w->packed, (unsigned long long)blocks);
@@ -317,6 +328,7 @@ static bool read_segment(Walk *w, const Segment *s)
                fail_data("the restart interval at byte %zu has %zu bytes, "
                          "need 2",
                          s->at, s->bytes);
+
     if (m >= SOF0 && m < SOI && m != 0xc8) return read_frame(w, s);
     return read_application(w, s);
 }
@@ -333,6 +345,7 @@ bool jpeg_look(ImageFile *f)
         if (s.marker == EOI) break;
         if (!read_segment(&w, &s)) return false;
     }
+
     if (!w.scans)
         return fail_data("no pixels: the image ends at byte %zu without a scan",
                          s.at);

@@ -48,6 +48,7 @@ static bool decode(Run *r, const ImageFile *f, uint8_t *out)
     z->client_data = r;
     if (setjmp(r->back)) return false;
     jpeg_create_decompress(z);
+
     // coefficients of a progressive file take 2 bytes per sample, and up to
     // four times as many with unequal subsampling
     z->mem->max_memory_to_use =
@@ -65,6 +66,7 @@ static bool decode(Run *r, const ImageFile *f, uint8_t *out)
                                  (size_t)info->channels;
         jpeg_read_scanlines(z, &row, 1);
     }
+
     jpeg_finish_decompress(z);
     return true;
 }

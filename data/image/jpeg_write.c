@@ -76,12 +76,14 @@ static bool encode(Run *r, const uint8_t *rgb, int w, int h, int quality)
     jpeg_set_quality(z, quality, TRUE);
     z->dct_method = JDCT_ISLOW;
     jpeg_start_compress(z, TRUE);
+
     while (z->next_scanline < z->image_height) {
         // libjpeg only reads the row, but its parameter is not const
         JSAMPROW row =
             (JSAMPROW)(uintptr_t)(rgb + 3 * (size_t)w * z->next_scanline);
         jpeg_write_scanlines(z, &row, 1);
     }
+
     jpeg_finish_compress(z);
     return true;
 }

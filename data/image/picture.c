@@ -130,14 +130,17 @@ static void draw(Picture *p, const Stroke *s, int count, double width,
     double lo_x = INFINITY, hi_x = -INFINITY, reach = width / 2 + 0.5;
     double lo_y = INFINITY, hi_y = -INFINITY;
     int x0, x1, y0, y1;
+
     for (int k = 0; k < count; k++) {
         lo_x = fmin(lo_x, fmin(s[k].x0, s[k].x1));
         hi_x = fmax(hi_x, fmax(s[k].x0, s[k].x1));
         lo_y = fmin(lo_y, fmin(s[k].y0, s[k].y1));
         hi_y = fmax(hi_y, fmax(s[k].y0, s[k].y1));
     }
+
     span(lo_x - reach, hi_x + reach, p->w, &x0, &x1);
     span(lo_y - reach, hi_y + reach, p->h, &y0, &y1);
+
     for (int j = y0; j < y1; j++)
         for (int i = x0; i < x1; i++) {
             double nearest = INFINITY;
@@ -272,6 +275,7 @@ void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,
 {
     // corners of a cell in cyclic order
     static const int di[] = {0, 1, 1, 0}, dj[] = {0, 0, 1, 1};
+
     for (int j = -1; j < h; j++)
         for (int i = -1; i < w; i++) {
             double v[4], at[4][2];
@@ -321,6 +325,7 @@ bool picture_window(const float *plane, int64_t count, double low, double high,
     for (int64_t i = 0; i < count; i++)
         if (isfinite(plane[i])) sorted[n++] = plane[i];
     qsort(sorted, n, sizeof *sorted, compare);
+
     // percentiles at the next lower rank, sufficient for a window
     double last = n ? (double)(n - 1) : 0;
     *lo = n ? (double)sorted[(size_t)(low * last)] : 0;

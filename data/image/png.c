@@ -33,6 +33,7 @@ static bool next_chunk(const ImageFile *f, size_t *at, Chunk *c)
         return fail_data("file ends inside a chunk at byte %zu", *at);
     const uint8_t *p = f->bytes + *at;
     c->bytes = number_u32(p, true);
+
     for (int i = 0; i < 4; i++) {
         bool letter = (p[4 + i] | 32) >= 'a' && (p[4 + i] | 32) <= 'z';
         if (!letter)
@@ -41,11 +42,13 @@ static bool next_chunk(const ImageFile *f, size_t *at, Chunk *c)
                              *at, p[4], p[5], p[6], p[7]);
         c->type[i] = (char)p[4 + i];
     }
+
     if (c->bytes > left - AROUND)
         return fail_data("file ends inside the chunk %s at byte %zu: %u bytes, "
                          "only %zu left",
                          c->type, *at, c->bytes, left - AROUND);
     c->data = p + 8;
+
     // the CRC covers type and data
     uint32_t got = number_u32(c->data + c->bytes, true);
     uint32_t want = (uint32_t)crc32(crc32(0, Z_NULL, 0), p + 4, c->bytes + 4);
@@ -75,6 +78,7 @@ static bool read_header(ImageFile *f, const Chunk *c)
     };
     const uint8_t *p = c->data;
     PngLayout *l = &f->of.png;
+
     if (strcmp(c->type, "IHDR") || c->bytes != HEADER)
         return fail_data("the first chunk is %s of %u bytes, need IHDR of %d",
                          c->type, c->bytes, HEADER);
@@ -110,6 +114,7 @@ static bool read_palette(ImageFile *f, const Chunk *c, Seen *seen)
 {
     PngLayout *l = &f->of.png;
     uint32_t most = l->color == 3 ? 1u << f->info.bits : 256;
+
     // grey has no palette; with true color it is a hint for old displays
     if (seen->palette || seen->idat || seen->transparent || l->color == 0 ||
         l->color == 4)
@@ -175,6 +180,7 @@ static bool read_chunk(ImageFile *f, const Chunk *c, Seen *seen, bool *end)
         return c->bytes == 0 ||
                fail_data("chunk IEND has %u bytes, need 0", c->bytes);
     }
+
     // a lower-case first letter: a decoder may ignore an unknown chunk
     if (c->type[0] >= 'a') return true;
     return fail_data("chunk %s at byte %zu is not known, but marked as needed "
@@ -189,6 +195,7 @@ bool png_look(ImageFile *f)
     Chunk c;
     Seen seen = {.header = false};
     bool end = false;
+
     if (f->size < SIGNATURE || memcmp(f->bytes, signature, SIGNATURE))
         return fail_data("the signature is damaged, as by a copy that changed "
                          "the ends of lines; fix: copy it again, as binary");

@@ -77,6 +77,7 @@ static void passes_of(const ImageFile *f, Passes *p)
     const PngLayout *l = &f->of.png;
     size_t bits = (size_t)f->info.bits * samples[l->color];
     *p = (Passes){.count = l->interlaced ? 7 : 1};
+
     for (int k = 0; k < p->count; k++) {
         size_t w = (size_t)f->info.w, h = (size_t)f->info.h;
         if (l->interlaced) {
@@ -138,6 +139,7 @@ static bool inflate_some(Packed *k, uint8_t *out, size_t want, size_t *got)
     z_stream *z = &k->z;
     z->next_out = out;
     z->avail_out = (uInt)want;
+
     while (z->avail_out && !k->ended) {
         if (!z->avail_in && k->left) {
             // empty chunks are allowed
@@ -159,6 +161,7 @@ static bool inflate_some(Packed *k, uint8_t *out, size_t want, size_t *got)
                              "%s",
                              k->next, z->msg ? z->msg : "preset dictionary");
     }
+
     *got = want - z->avail_out;
     return true;
 }
@@ -169,6 +172,7 @@ static bool store_rows(Packed *k, const Passes *p, uint8_t *at)
     Rows rows = {.of = p};
     size_t got;
     uint8_t more;
+
     for (size_t from = 0; from < p->bytes; from += BLOCK) {
         size_t n = p->bytes - from < BLOCK ? p->bytes - from : BLOCK;
         uint8_t head[BLOCK_HEAD] = {from + n == p->bytes, (uint8_t)n,
@@ -182,6 +186,7 @@ static bool store_rows(Packed *k, const Passes *p, uint8_t *at)
         if (!check_filters(&rows, at + BLOCK_HEAD, from, n)) return false;
         at += BLOCK_HEAD + n;
     }
+
     // requests one more byte, which must not exist
     if (!inflate_some(k, &more, 1, &got)) return false;
     if (got)
@@ -189,6 +194,7 @@ static bool store_rows(Packed *k, const Passes *p, uint8_t *at)
                fail_data("the packed pixels hold more than %zu bytes; fix: "
                          "trailing = true ignores the rest",
                          p->bytes);
+
     if (!k->ended)
         return fail_data("the packed pixels end without their checksum");
     if (k->z.avail_in || k->left)
@@ -208,8 +214,10 @@ static bool assemble(const ImageFile *f, uint8_t **out, size_t *bytes)
                 .f = f,
                 .next = l->first_idat,
                 .left = l->idat_bytes};
+
     *out = NULL;
     passes_of(f, &p);
+
     // with the limits on extents this stays far below 2^32
     size_t blocks = (p.bytes + BLOCK - 1) / BLOCK;
     size_t packed = p.bytes + blocks * BLOCK_HEAD + 2 + 4;
@@ -218,11 +226,13 @@ static bool assemble(const ImageFile *f, uint8_t **out, size_t *bytes)
         return fail_data("%zu bytes of rows, limit %d", p.bytes, INT_MAX);
     if (!(*out = mem_alloc(*bytes))) return false;
     if (inflateInit(&k.z) != Z_OK) return fail("no memory to read a png");
+
     // the header is copied, but a palette becomes grey
     memcpy(*out, f->bytes, 8 + 25);
     if (l->color == 3) (*out)[25] = 0;
     uint8_t *at = *out + 8 + 25;
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(packed >> (24 - 8 * i));
+
     // the window size is irrelevant for stored blocks
     memcpy(at + 4, "IDAT\x78\x01", 6);
     bool ok = store_rows(&k, &p, at + 10);
@@ -238,6 +248,7 @@ static bool look_up(const ImageFile *f, const uint8_t *pixels, uint8_t *out)
     int scale = 255 / ((1 << f->info.bits) - 1);
     const PngLayout *l = &f->of.png;
     size_t n = (size_t)f->info.w * (size_t)f->info.h;
+
     for (size_t i = 0; i < n; i++) {
         int color = pixels[i] / scale;
         if (color >= l->colors)
@@ -261,6 +272,7 @@ static bool take(const ImageFile *f, const uint8_t *pixels, int samples,
     size_t n = (size_t)info->w * (size_t)info->h;
     size_t wide = info->bits == 16 ? 2 : 1;
     size_t keep = (size_t)info->channels * wide, all = (size_t)samples * wide;
+
     if (info->palette) return look_up(f, pixels, out);
     if (keep == all) {
         memcpy(out, pixels, n * all);
@@ -268,6 +280,7 @@ static bool take(const ImageFile *f, const uint8_t *pixels, int samples,
         for (size_t i = 0; i < n; i++)
             memcpy(out + i * keep, pixels + i * all, keep);
     }
+
     if (f->options.label && info->bits < 8)
         for (size_t i = 0; i < n; i++)
             out[i] = (uint8_t)(out[i] / (255 / ((1 << info->bits) - 1)));
@@ -281,6 +294,7 @@ bool png_pixels(const ImageFile *f, void *out)
     size_t bytes = 0;
     int w = 0, h = 0, samples = 0;
     bool ok = assemble(f, &png, &bytes);
+
     if (ok) {
         pixels =
             f->info.bits == 16
@@ -291,6 +305,7 @@ bool png_pixels(const ImageFile *f, void *out)
         // which mem_alloc has set the reason
         ok = pixels;
     }
+
     mem_free(png);
     if (pixels) CHECK(w == f->info.w && h == f->info.h);
     if (ok) ok = take(f, pixels, samples, out);

@@ -28,6 +28,7 @@ static bool unpack(Text *t)
     z_stream z = {.zalloc = gzip_alloc, .zfree = gzip_free};
     if (!(t->own = mem_alloc(MOST))) return false;
     if (inflateInit(&z) != Z_OK) return fail("no memory to read a png");
+
     // zlib only reads through next_in, although it is not const
     z.next_in = (void *)t->at;
     z.avail_in = (uInt)t->bytes;
@@ -93,6 +94,7 @@ bool png_text(ImageFile *f, const char *type, const uint8_t *data, size_t bytes)
     static const char raw[] = "Raw profile type ";
     const uint8_t *end = data + bytes, *p = behind_zero(data, end);
     const char *word = (const char *)data;
+
     if (f->options.exif == IMAGE_EXIF_IGNORE || !p || p - data > KEYWORD + 1)
         return true;
     const bool xmp = !strcmp(word, "XML:com.adobe.xmp");
@@ -102,6 +104,7 @@ bool png_text(ImageFile *f, const char *type, const uint8_t *data, size_t bytes)
                               !strcmp(word + sizeof raw - 1, profiles[i]));
     if (!xmp && !profile) return true;
     bool packed = !strcmp(type, "zTXt");
+
     if (packed) {
         p = p < end ? p + 1 : NULL; // compression method
     } else if (!strcmp(type, "iTXt")) {
@@ -109,6 +112,7 @@ bool png_text(ImageFile *f, const char *type, const uint8_t *data, size_t bytes)
         // flag and method, then a language and the translated keyword
         p = end - p >= 2 ? behind_zero(behind_zero(p + 2, end), end) : NULL;
     }
+
     if (!p || (packed && f->texts++ >= TEXTS)) return true;
     Text t = {p, (size_t)(end - p), NULL};
     bool ok = !packed || unpack(&t);

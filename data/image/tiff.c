@@ -116,11 +116,13 @@ static bool read_entry(Directory *d, const uint8_t *e, int *before)
     bool wanted = false;
     int tag = (int)number_u16(e, d->big), type = (int)number_u16(e + 2, d->big);
     uint32_t count = number_u32(e + 4, d->big);
+
     if (tag <= *before)
         return fail_data("tag %d comes after tag %d, need ascending numbers",
                          tag, *before);
     *before = tag;
     for (int k = 0; k < FIELDS; k++) wanted = wanted || fields[k].tag == tag;
+
     // TIFF 6.0, section 2: fields of unknown type are skipped
     if (type >= TYPES || !bytes[type])
         return !wanted || fail_data("tag %d has the type %d, need a type of "
@@ -133,6 +135,7 @@ static bool read_entry(Directory *d, const uint8_t *e, int *before)
         return fail_data("tag %d has %llu bytes at byte %zu, outside the file",
                          tag, (unsigned long long)all, at);
     if (tag == XMP && all > 4) d->xmp = at, d->xmp_bytes = (size_t)all;
+
     for (int k = 0; k < FIELDS; k++) {
         if (fields[k].tag != tag) continue;
         // bytes, or unsigned integers of 16 or 32 bits
@@ -149,6 +152,7 @@ static bool read_directory(Directory *d, size_t at)
     const uint8_t *b = d->f->bytes;
     size_t size = d->f->size;
     int before = -1;
+
     memset(d->value, 0, sizeof d->value);
     d->xmp_bytes = 0;
     if (at < 8 || at > size || size - at < 2)
@@ -159,6 +163,7 @@ static bool read_directory(Directory *d, size_t at)
         return fail_data("the directory at byte %zu has %u entries, only %zu "
                          "bytes left",
                          at, entries, size - at - 2);
+
     for (uint32_t i = 0; i < entries; i++)
         if (!read_entry(d, b + at + 2 + (size_t)i * ENTRY, &before))
             return false;
@@ -172,6 +177,7 @@ static bool find_page(ImageFile *f, Directory *d)
     int want = f->options.page > 0 ? f->options.page : 1;
     Directory other = {.f = f, .big = d->big};
     size_t at = number_u32(f->bytes + 4, d->big);
+
     for (f->info.pages = 0; at; at = other.next) {
         if (++f->info.pages > MOST_PAGES)
             return fail_data("more than %d pages: the chain of directories "
@@ -180,6 +186,7 @@ static bool find_page(ImageFile *f, Directory *d)
         if (!read_directory(&other, at)) return false;
         if (f->info.pages == want) *d = other;
     }
+
     if (!f->info.pages) return fail_data("no pages: there is no directory");
     if (f->info.pages > 1 && !f->options.page)
         return fail_data("%d pages in one file; fix: page = 1, or whichever is "
@@ -194,12 +201,14 @@ static bool read_samples(ImageFile *f, const Directory *d)
     TiffLayout *l = &f->of.tiff;
     ImageInfo *info = &f->info;
     static const char kinds[] = "uif";
+
     for (int k = 0; k < FIELDS; k++) {
         bool needed = k == WIDTH || k == HEIGHT || k == PHOTOMETRIC;
         if (needed && !d->value[k].count)
             return fail_data("tag %d (%s) is missing", fields[k].tag,
                              fields[k].name);
     }
+
     uint32_t samples = only(d, SAMPLES, 1), photo = only(d, PHOTOMETRIC, 0);
     uint32_t bits = only(d, BITS, 1), format = only(d, SAMPLE_FORMAT, 1);
     uint32_t w = only(d, WIDTH, 0), h = only(d, HEIGHT, 0);
@@ -213,6 +222,7 @@ static bool read_samples(ImageFile *f, const Directory *d)
         if (number(d, SAMPLE_FORMAT, i) != format)
             return fail_data("samples of the formats %u and %u in one pixel",
                              format, number(d, SAMPLE_FORMAT, i));
+
     if (format < 1 || format > 3 ||
         !((bits == 8 && format == 1) || (bits == 16 && format < 3) ||
           (bits == 32 && format == 3)))
@@ -220,8 +230,10 @@ static bool read_samples(ImageFile *f, const Directory *d)
                          "bits without sign, 16 with sign, or 32-bit floats; "
                          "fix: save it as such",
                          bits, format);
+
     info->bits = (int)bits;
     info->kind = kinds[format - 1];
+
     if (photo > 2)
         return fail_data("%s (PhotometricInterpretation %u), need grey or RGB; "
                          "fix: save it as such",
@@ -231,12 +243,14 @@ static bool read_samples(ImageFile *f, const Directory *d)
                          : photo == 6 ? "YCbCr"
                                       : "unknown colors",
                          photo);
+
     info->channels = photo == 2 ? 3 : 1;
     l->white_zero = photo == 0;
     uint32_t extra = samples - (uint32_t)info->channels;
     if (samples < (uint32_t)info->channels || extra > 1)
         return fail_data("%u samples a pixel, need %d, or one more for alpha",
                          samples, info->channels);
+
     // an extra sample that no tag describes has an unknown meaning, but is no
     // color
     info->alpha = extra == 1;
@@ -263,17 +277,20 @@ static bool read_packing(ImageFile *f, const Directory *d)
     TiffLayout *l = &f->of.tiff;
     uint32_t c = only(d, COMPRESSION, NONE), planes = only(d, PLANES, 1);
     uint32_t predictor = only(d, PREDICTOR, 1), fill = only(d, FILL_ORDER, 1);
+
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (refused[i].number == c)
             return fail_data("compression %s is not read, need none, LZW, "
                              "deflate or PackBits; fix: tiffcp -c lzw",
                              refused[i].name);
+
     if (c != NONE && c != LZW && c != DEFLATE && c != PACKBITS &&
         c != OLD_DEFLATE)
         return fail_data("compression %u is not known", c);
     if (planes < 1 || planes > 2)
         return fail_data("PlanarConfiguration is %u, need 1 or 2", planes);
     if (fill != 1) return fail_data("FillOrder is %u, need 1", fill);
+
     // without LZW or deflate the tag has no meaning
     bool predicts = c == LZW || c == DEFLATE || c == OLD_DEFLATE;
     if (predicts && (predictor < 1 || predictor > 3 ||
@@ -283,6 +300,7 @@ static bool read_packing(ImageFile *f, const Directory *d)
     l->compression = (int)c;
     l->predictor = predicts ? (int)predictor : 1;
     l->planar = planes == 2 && l->samples > 1;
+
     // without the tag, the orientation of XMP is used, else 1
     if (d->xmp_bytes) xmp_orientation(f, f->bytes + d->xmp, d->xmp_bytes);
     const bool said = d->value[ORIENTATION].count || !f->xmp_orientation;
@@ -301,8 +319,10 @@ static bool read_pieces(ImageFile *f, const Directory *d)
     l->piece_w = only(d, TILE_WIDTH, w);
     l->piece_h = l->tiled ? only(d, TILE_HEIGHT, 0) : only(d, STRIP_ROWS, h);
     if (!l->tiled && l->piece_h > h) l->piece_h = h;
+
     // a tile may be larger than the image, but not than the limit
     uint64_t most = (uint64_t)f->options.max_samples;
+
     if (!l->piece_w || !l->piece_h ||
         (l->tiled && (l->piece_w % 16 || l->piece_h % 16 ||
                       l->piece_h > most / 4 / l->piece_w)))
@@ -310,16 +330,19 @@ static bool read_pieces(ImageFile *f, const Directory *d)
                          l->tiled ? "tiles" : "strips", l->piece_w, l->piece_h,
                          l->tiled ? ", need multiples of 16 within the limit"
                                   : "");
+
     l->across = (w + l->piece_w - 1) / l->piece_w;
     uint32_t down = (h + l->piece_h - 1) / l->piece_h;
     uint64_t planes = l->planar ? (uint64_t)l->samples : 1;
     uint64_t pieces = planes * l->across * down;
+
     for (int k = 0; k < 2; k++) {
         Field field = k ? bytes : at;
         if (d->value[field].count != pieces)
             return fail_data("%s has %u numbers, need %llu", fields[field].name,
                              d->value[field].count, (unsigned long long)pieces);
     }
+
     // the file has that many offsets and byte counts
     l->pieces = (uint32_t)pieces;
     l->per_plane = (uint32_t)(pieces / planes);
@@ -349,6 +372,7 @@ static bool check_pieces(const ImageFile *f)
 {
     const TiffLayout *l = &f->of.tiff;
     const char *name = l->tiled ? "tile" : "strip";
+
     // maximum number of bytes that one byte expands to
     uint64_t most = l->compression == NONE       ? 1
                     : l->compression == PACKBITS ? 64
@@ -357,6 +381,7 @@ static bool check_pieces(const ImageFile *f)
     uint64_t samples = l->planar ? 1 : (uint64_t)l->samples;
     uint64_t row = samples * l->piece_w * (uint64_t)f->info.bits / 8;
     uint64_t all = 0;
+
     for (uint32_t i = 0; i < l->pieces; i++) {
         TiffPiece p = tiff_piece(f, i);
         uint64_t need = row * p.rows;

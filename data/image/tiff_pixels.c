@@ -52,6 +52,7 @@ static bool make_front(Seen *s)
     // two 16-bit numbers per sample, then two 32-bit numbers per piece
     size_t lists = HEADER + 2 + ENTRY * ENTRIES + 4, arrays;
     size_t pairs = lists + 4 * (size_t)samples;
+
     if (!size_mul(l->pieces, 8, &arrays) ||
         !size_add(pairs, arrays, &s->front_bytes) ||
         !(s->front = mem_alloc(s->front_bytes)))
@@ -64,12 +65,14 @@ static bool make_front(Seen *s)
         put(f, p + lists + 2 * i, (uint32_t)f->info.bits, 2);
         put(f, p + lists + 2 * (samples + i), format, 2);
     }
+
     for (uint32_t i = 0; i < l->pieces; i++) {
         TiffPiece piece = tiff_piece(f, i);
         put(f, p + pairs + 4 * (size_t)i, piece.at + (uint32_t)s->front_bytes,
             4);
         put(f, p + pairs + 4 * ((size_t)l->pieces + i), piece.bytes, 4);
     }
+
     // up to two 16-bit numbers fit into the entry itself, and so does the
     // offset of a single piece
     uint32_t bits_at = (uint32_t)lists, format_at = bits_at + 2 * samples;
@@ -98,12 +101,14 @@ static bool make_front(Seen *s)
     entry(f, &e, TIFFTAG_PLANARCONFIG, SHORT, 1, l->planar ? 2 : 1);
     if (l->predictor > 1)
         entry(f, &e, TIFFTAG_PREDICTOR, SHORT, 1, (uint32_t)l->predictor);
+
     if (l->tiled) {
         entry(f, &e, TIFFTAG_TILEWIDTH, LONG, 1, l->piece_w);
         entry(f, &e, TIFFTAG_TILELENGTH, LONG, 1, l->piece_h);
         entry(f, &e, TIFFTAG_TILEOFFSETS, LONG, l->pieces, at);
         entry(f, &e, TIFFTAG_TILEBYTECOUNTS, LONG, l->pieces, bytes_at);
     }
+
     if (f->info.alpha) entry(f, &e, TIFFTAG_EXTRASAMPLES, SHORT, 1, 0);
     entry(f, &e, TIFFTAG_SAMPLEFORMAT, SHORT, samples, format_at);
     put(f, p + HEADER, (uint32_t)((e - begin) / ENTRY), 2);
@@ -176,6 +181,7 @@ static void place(const ImageFile *f, uint32_t i, const uint8_t *from,
     size_t wide = (size_t)f->info.bits / 8, w = (size_t)f->info.w;
     size_t h = (size_t)f->info.h, channels = (size_t)f->info.channels;
     uint32_t plane = i / l->per_plane, k = i % l->per_plane;
+
     if (plane >= channels) return; // a plane of alpha
     size_t x = (size_t)(k % l->across) * l->piece_w;
     size_t y = (size_t)(k / l->across) * l->piece_h;
@@ -184,6 +190,7 @@ static void place(const ImageFile *f, uint32_t i, const uint8_t *from,
     // bytes of one pixel: copied, and to the next
     size_t take = l->planar ? wide : wide * channels;
     size_t step = l->planar ? wide : wide * (size_t)l->samples;
+
     for (size_t r = 0; r < rows; r++) {
         const uint8_t *p = from + r * l->piece_w * step;
         uint8_t *q = out + (((y + r) * w + x) * channels + plane) * wide;
@@ -204,6 +211,7 @@ static bool unpack(Seen *s, TIFF *t, uint8_t *out)
     uint8_t *p = mem_alloc((size_t)room);
     if (!p) return false;
     bool ok = true;
+
     for (uint32_t i = 0; ok && i < l->pieces; i++) {
         tsize_t want =
             l->tiled ? room : TIFFVStripSize(t, tiff_piece(s->f, i).rows);
@@ -216,6 +224,7 @@ static bool unpack(Seen *s, TIFF *t, uint8_t *out)
             fail_data("%s %u is damaged: %s", l->tiled ? "tile" : "strip", i,
                       *s->text ? s->text : "it ends early");
     }
+
     mem_free(p);
     return ok;
 }
@@ -234,6 +243,7 @@ bool tiff_pixels(const ImageFile *f, void *out)
     TIFF *t = NULL;
     TIFFOpenOptions *o = NULL;
     bool ok = false;
+
     TRY(make_front(&s));
     if (s.front_bytes + f->size > UINT32_MAX) {
         fail_data("%zu bytes are more than a TIFF has offsets for", f->size);
@@ -244,15 +254,18 @@ bool tiff_pixels(const ImageFile *f, void *out)
         fail("no memory to read a tiff");
         goto done;
     }
+
     // a compressed piece lies in the file; the rest are rows and tables
     TIFFOpenOptionsSetMaxSingleMemAlloc(o, (tmsize_t)f->size + (64 << 20));
     TIFFOpenOptionsSetErrorHandlerExtR(o, complain, &s);
     TIFFOpenOptionsSetWarningHandlerExtR(o, complain, &s);
+
     // no mapping, and strips unchanged: libtiff would split long ones
     t = TIFFClientOpenExt("image", "rmc", &s, read_bytes, write_bytes, seek,
                           close_file, size_of, NULL, NULL, o);
     ok = t ? unpack(&s, t, out) : fail_data("damaged: %s", s.text);
     if (ok && f->of.tiff.white_zero) invert(f, out);
+
 done:
     if (t) TIFFClose(t);
     if (o) TIFFOpenOptionsFree(o);

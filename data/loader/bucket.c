@@ -40,6 +40,7 @@ bool bucket_new(int32_t count, int batch, Bucket **out)
     TRY(b->length = mem_alloc(n * sizeof *b->length));
     TRY(b->batches = mem_alloc((n / (size_t)batch + 1) * sizeof *b->batches));
     *out = b;
+
 done:
     if (!*out) bucket_free(b);
     return *out != NULL;
@@ -79,6 +80,7 @@ void bucket_order(Bucket *b, const Rng *draw, uint32_t *order)
     const uint32_t count = (uint32_t)b->count, batch = (uint32_t)b->batch;
     const uint32_t full = count / batch;
     uint32_t window = full / 2 < 1 ? 1 : full / 2 > WINDOW ? WINDOW : full / 2;
+
     for (uint32_t i = 0; i < count; i++) order[i] = i;
     if (draw) {
         Rng r = *draw;
@@ -87,6 +89,7 @@ void bucket_order(Bucket *b, const Rng *draw, uint32_t *order)
         r.op = OP_BATCHES;
         rng_permutation(&r, full, b->batches);
     }
+
     for (uint32_t i = 0; i < count; i++)
         b->member[i] = (Member){b->length[order[i]], i, order[i]};
     if (!draw) {
@@ -94,10 +97,12 @@ void bucket_order(Bucket *b, const Rng *draw, uint32_t *order)
         for (uint32_t i = 0; i < count; i++) order[i] = b->member[i].number;
         return;
     }
+
     for (uint32_t at = 0; at < full; at += window) {
         const uint32_t n = at + window > full ? full - at : window;
         qsort(b->member + at * batch, n * batch, sizeof *b->member, by_length);
     }
+
     // samples after the full batches stay as drawn
     for (uint32_t k = 0; k < full; k++)
         for (uint32_t i = 0; i < batch; i++)
@@ -111,9 +116,11 @@ void bucket_place(const float *x, Dims from, FieldKind kind, Dims to,
     const int64_t rows = (int64_t)from.d * from.h;
     const int64_t have = (int64_t)from.w * from.c, room = (int64_t)to.w * to.c;
     const int64_t keep = have < room ? have : room;
+
     CHECK(from.d == to.d && from.h == to.h && from.c == to.c);
     for (int64_t r = 0; r < rows; r++)
         memcpy(out + r * room, x + r * have, (size_t)keep * sizeof *out);
+
     for (int32_t c = 0; keep < room && c < to.c; c++) {
         const float pad = kind == FIELD_IMAGE
                               ? numbers_lowest(x + c, positions(from), to.c)

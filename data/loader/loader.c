@@ -74,6 +74,7 @@ static void *work(void *context)
     Loader *l = me->loader;
     if (l->options.idle) give_way();
     pthread_mutex_lock(&l->lock);
+
     while (!atomic_load(&l->stop)) {
         Slot *s = loader_next_work(l);
         if (!s) {
@@ -90,6 +91,7 @@ static void *work(void *context)
         loader_finish_sample(s, i, ok);
         if (s->done == s->batch.count) pthread_cond_broadcast(&l->ready);
     }
+
     me->over = true;
     bool last = --l->users == 0;
     pthread_cond_broadcast(&l->ready);
@@ -119,6 +121,7 @@ static bool start_workers(Loader *l)
         }
         n++;
     }
+
     l->options.workers = n;
     l->started = true;
     return true;
@@ -161,6 +164,7 @@ static bool make_slots(Loader *l)
     l->bytes = (int64_t)each * l->slots;
     l->slot = mem_alloc((size_t)l->slots * sizeof *l->slot);
     if (!l->slot) return false;
+
     for (int i = 0; i < l->slots; i++) {
         size_t n = (size_t)most_samples(&l->options), bytes;
         // the ids of the whole batch, of which this rank makes a shard
@@ -199,6 +203,7 @@ static bool make_workers(Loader *l)
     for (int i = 0; i < l->workers; i++)
         snprintf(l->worker[i].row, sizeof l->worker[i].row,
                  l->options.workers ? "loader %d" : "main", i + 1);
+
     for (int i = 0; i < l->workers && l->order.bucket && !l->options.ids_only;
          i++)
         for (int f = 0; f < l->fields; f++) {
@@ -231,9 +236,11 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     if (!l->options.prefetch_bytes) l->options.prefetch_bytes = default_bytes;
     if (!(l->options.patience_s > 0))
         l->options.patience_s = DEFAULT_PATIENCE_S;
+
     // the caller
     l->users = 1;
     TRY(order_make(&l->order, p, options));
+
     // more ranks than batches: some ranks make the same batches
     if (l->options.whole_batches && l->order.batches < l->options.ranks) {
         l->options.ranks = l->order.batches;
@@ -243,6 +250,7 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     TRY(make_workers(l));
     TRY(make_slots(l));
     *out = l;
+
 done:
     if (!*out) loader_destroy(l);
     return *out != NULL;
@@ -253,6 +261,7 @@ done:
 void loader_close(Loader *l)
 {
     if (!l) return;
+
     // one deadline for all workers together
     double until = clock_s() + close_s;
     atomic_store(&l->stop, true);
@@ -261,6 +270,7 @@ void loader_close(Loader *l)
     pthread_cond_broadcast(&l->work);
     while (l->users > 1 && clock_s() < until)
         clock_wait(&l->ready, &l->lock, until - clock_s());
+
     for (int i = 0; i < l->options.workers && l->started; i++) {
         Worker *w = &l->worker[i];
         bool over = w->over;
@@ -272,6 +282,7 @@ void loader_close(Loader *l)
             pthread_detach(w->thread);
         pthread_mutex_lock(&l->lock);
     }
+
     bool last = --l->users == 0;
     pthread_mutex_unlock(&l->lock);
     if (last) loader_destroy(l);
@@ -298,11 +309,13 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
     loader_skip_others(l, &epoch, &number);
     pthread_mutex_lock(&l->lock);
     release_held(l);
+
     // the oldest batch begun and not yet returned; else the batch to begin next
     const Batch *next = &l->slot[l->taken % l->slots].batch;
     bool there = l->begun > l->taken
                      ? next->epoch == epoch && next->number == number
                      : l->epoch == epoch && l->number == number;
+
     if (!there) {
         // samples in work write into their slots, so wait for them. No new
         // sample starts, because the count of the last batch becomes the
@@ -317,6 +330,7 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
         l->number = number;
         pthread_cond_broadcast(&l->work);
     }
+
     pthread_mutex_unlock(&l->lock);
     return true;
 }
@@ -329,6 +343,7 @@ static void tell_waiting(Loader *l, double waited)
     char text[512];
     int at = snprintf(text, sizeof text, "waiting %.0f s for data", waited);
     double now = clock_s();
+
     for (int i = 0; i < l->options.workers; i++) {
         const Worker *w = &l->worker[i];
         if (w->since == 0 || at > 400) continue;
@@ -338,6 +353,7 @@ static void tell_waiting(Loader *l, double waited)
                        pipeline_dataset(l->pipeline)->cases[w->item].key,
                        now - w->since);
     }
+
     pthread_mutex_unlock(&l->lock);
     l->options.waiting(l->options.context, text);
     pthread_mutex_lock(&l->lock);
@@ -379,6 +395,7 @@ bool loader_next(Loader *l, const Batch **out)
     release_held(l);
     bool ok = l->options.workers == 0 || l->started || start_workers(l);
     const double from = trace_now(l->options.trace);
+
     if (ok) {
         Slot *s = &l->slot[l->taken % l->slots];
         if (l->options.workers)
@@ -398,6 +415,7 @@ bool loader_next(Loader *l, const Batch **out)
             l->stats.samples += s->batch.count;
         }
     }
+
     pthread_mutex_unlock(&l->lock);
     return ok;
 }

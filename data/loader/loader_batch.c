@@ -40,6 +40,7 @@ static void take_share(const Loader *l, Slot *s)
 static Slot *begin_batch(Loader *l)
 {
     loader_skip_others(l, &l->epoch, &l->number);
+
     // free: loader_next_work has counted the slots in use
     Slot *s = &l->slot[l->begun++ % l->slots];
     int32_t first = l->number * l->options.batch, count = l->options.batch;
@@ -58,11 +59,14 @@ static Slot *begin_batch(Loader *l)
         s->batch.field[f] =
             (Tensor){n, F32, pipeline_rank(l->pipeline, f), s->data[f]};
     }
+
     take_share(l, s);
     count = s->batch.count;
     for (int f = 0; f < l->fields; f++) s->batch.field[f].dim.n = count;
+
     // with ids_only there is nothing to make
     s->started = s->done = l->options.ids_only ? count : 0;
+
     // count: no sample has failed
     s->failed = count;
     s->kind = ERR_NONE;
@@ -91,6 +95,7 @@ bool loader_make_sample(Loader *l, Worker *me, Slot *s, int i)
     float *to[MAX_FIELDS], *out[MAX_FIELDS] = {NULL};
     Dims n[MAX_FIELDS], have[MAX_FIELDS];
     const double from = trace_now(l->options.trace);
+
     for (int f = 0; f < l->fields; f++) {
         n[f] = s->batch.field[f].dim;
         n[f].n = 1;
@@ -98,6 +103,7 @@ bool loader_make_sample(Loader *l, Worker *me, Slot *s, int i)
         to[f] = s->data[f] + i * numel(n[f]);
         out[f] = dims_equal(n[f], have[f]) ? to[f] : me->scratch[f];
     }
+
     // draws of an epoch number that no run reaches
     const uint32_t epoch = s->batch.epoch ^ (l->options.again ? 1u << 31 : 0);
     if (!pipeline_sample(l->pipeline, s->id[i].number, epoch,

@@ -16,6 +16,7 @@ static bool measure_lengths(Order *o)
     const Dataset *ds = pipeline_dataset(o->pipeline);
     int32_t longest = 1, least_w = INT32_MAX;
     if (!bucket_new(o->samples, o->options.batch, &o->bucket)) return false;
+
     for (int32_t i = 0; i < o->samples; i++) {
         const SampleId id = pipeline_id(o->pipeline, i);
         const CaseFacts *of = pipeline_facts(o->pipeline, id.item);
@@ -27,6 +28,7 @@ static bool measure_lengths(Order *o)
         if (own > longest) longest = own;
         if (w < least_w) least_w = w;
     }
+
     // if all samples have one w, as after a fit, the network takes that w
     o->most_w = least_w == o->dim[0].w ? least_w : INT32_MAX;
     for (int f = 0; f < o->fields; f++) {
@@ -45,6 +47,7 @@ static bool measure(Order *o)
     Pipeline *p = o->pipeline;
     o->fields = pipeline_dataset(p)->fields;
     o->samples = how->only ? how->only_count : pipeline_samples(p);
+
     for (int f = 0; f < o->fields; f++) {
         Dims *most = &o->dim[f];
         if (how->bucket ? !pipeline_dims_but_w(p, f, most)
@@ -57,6 +60,7 @@ static bool measure(Order *o)
             if (!i || numel(n) > numel(*most)) *most = n;
         }
     }
+
     if (how->bucket && !measure_lengths(o)) return false;
     o->batches = o->samples / how->batch;
     if (o->samples % how->batch && !how->drop_last) o->batches++;
@@ -117,6 +121,7 @@ int32_t order_sample(Order *o, uint32_t epoch, int32_t place)
 {
     CHECK(place >= 0 && place < o->samples);
     if (!o->number) return o->only ? o->only[place] : place;
+
     if (!o->known || o->epoch != epoch) {
         const Rng draw = {
             .seed = o->options.seed, .stream = RNG_SHUFFLE, .epoch = epoch};
@@ -128,6 +133,7 @@ int32_t order_sample(Order *o, uint32_t epoch, int32_t place)
         o->epoch = epoch;
         o->known = true;
     }
+
     const int32_t number = (int32_t)o->number[place];
     return o->only ? o->only[number] : number;
 }
@@ -155,6 +161,7 @@ const char *order_report(Order *o, uint32_t epoch, Arena *mem)
     if (!o->bucket) return "";
     int64_t own = 0, bucketed = 0, seen = 0;
     int32_t least = INT32_MAX, most = 0;
+
     for (int32_t b = 0, at = 0; b < o->batches; b++) {
         int32_t longest = 1, count = 0;
         for (; count < o->options.batch && at < o->samples; count++, at++) {
@@ -169,6 +176,7 @@ const char *order_report(Order *o, uint32_t epoch, Arena *mem)
         if (w < least) least = w;
         if (w > most) most = w;
     }
+
     return arena_printf(
         mem,
         "batches of samples of like length, w %d to %d: %.3g %% of them is "

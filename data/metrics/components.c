@@ -27,6 +27,7 @@ static int64_t row_runs(const Job *j, int64_t row, Run *to)
 {
     const uint8_t *x = j->x + row * j->w;
     int64_t count = 0;
+
     for (int32_t i = 0; i < j->w;) {
         if (!wanted(j, x[i])) {
             i++;
@@ -66,6 +67,7 @@ static void join_rows(const Job *j, int64_t a, int64_t b, int32_t reach)
     Run *run = j->c->run;
     int64_t p = j->c->row[a], q = j->c->row[b];
     const int64_t p_end = j->c->row[a + 1], q_end = j->c->row[b + 1];
+
     while (p < p_end && q < q_end) {
         if (run[p].from < run[q].to + reach && run[q].from < run[p].to + reach)
             join(run, (int32_t)p, (int32_t)q);
@@ -114,6 +116,7 @@ static bool number_pieces(const Job *j)
     c->border = mem_alloc(count * sizeof *c->border);
     if (!c->size || !c->border) return false;
     int32_t next = 0;
+
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = c->row[row]; i < c->row[row + 1]; i++) {
             Run *r = &c->run[i];
@@ -149,6 +152,7 @@ bool components_find(const uint8_t *x, const int32_t n[3], uint8_t value,
     for (int64_t i = 0; i < rows; i++) row_runs(&j, i, out->run + out->row[i]);
     for (int32_t i = 0; i < runs; i++) out->run[i].piece = i;
     join_all(&j, connect);
+
     // first_of only halves paths; numbering needs the root of each run
     for (int32_t i = 0; i < runs; i++)
         out->run[i].piece = first_of(out->run, i);
@@ -176,6 +180,7 @@ static int64_t choose(const Components *c, const Tidy *how, bool *stays)
     int64_t chosen = 0;
     for (int32_t i = 0; i < c->count && !how->keep; i++)
         chosen += stays[i] = c->size[i] >= how->least;
+
     for (int32_t k = 0; k < how->keep; k++) {
         int32_t best = -1;
         for (int32_t i = 0; i < c->count; i++)
@@ -196,6 +201,7 @@ static bool drop_pieces(uint8_t *x, const int32_t n[3], const Tidy *how,
     if (!components_find(x, n, how->value, false, how->connect, &c))
         return false;
     bool *stays = mem_alloc((size_t)c.count * sizeof *stays);
+
     if (stays) {
         done->pieces = c.count;
         done->pieces_gone = c.count - choose(&c, how, stays);
@@ -207,6 +213,7 @@ static bool drop_pieces(uint8_t *x, const int32_t n[3], const Tidy *how,
                 done->voxels_gone += r->to - r->from;
             }
     }
+
     const bool ok = stays != NULL;
     mem_free(stays);
     components_free(&c);
@@ -220,6 +227,7 @@ static bool fill_holes(uint8_t *x, const int32_t n[3], const Tidy *how,
     Components c;
     // complement of a class connected over corners: connected over faces only
     const int other = how->connect == 26 ? 6 : 26;
+
     if (!components_find(x, n, how->value, true, other, &c)) return false;
     for (int64_t row = 0; row < (int64_t)n[1] * n[2]; row++)
         for (int64_t i = c.row[row]; i < c.row[row + 1]; i++) {
@@ -231,6 +239,7 @@ static bool fill_holes(uint8_t *x, const int32_t n[3], const Tidy *how,
                 x[k] = x[k] ? x[k] : how->value;
             }
         }
+
     components_free(&c);
     return true;
 }

@@ -33,6 +33,7 @@ static void lowest(const Line *l, int32_t n, double mm, double *y, int64_t step)
         if (top < 0) cross = -INFINITY;
         l->at[++top] = q, l->from[top] = cross;
     }
+
     if (top < 0) return; // the whole line is infinite, and stays so
     for (int32_t q = 0, k = 0; q < n; q++) {
         while (k < top && l->from[k + 1] < mm * q) k++;
@@ -47,12 +48,14 @@ bool distance_squared(const uint8_t *set, Dims n, const double mm[3],
     const int32_t extent[3] = {n.w, n.h, n.d};
     const int64_t step[3] = {1, n.w, (int64_t)n.w * n.h}, all = positions(n);
     size_t most = 0;
+
     for (int a = 0; a < 3; a++)
         if ((size_t)extent[a] > most) most = (size_t)extent[a];
     Line l = {mem_alloc(most * sizeof *l.g), mem_alloc(most * sizeof *l.from),
               mem_alloc(most * sizeof *l.at)};
     const bool ok = l.g && l.from && l.at;
     for (int64_t i = 0; ok && i < all; i++) out[i] = set[i] ? 0 : INFINITY;
+
     for (int a = 0; ok && a < 3; a++) {
         // a line begins at every voxel with index 0 along this axis
         const int64_t line = step[a] * extent[a];
@@ -60,6 +63,7 @@ bool distance_squared(const uint8_t *set, Dims n, const double mm[3],
             for (int64_t i = block; i < block + step[a]; i++)
                 lowest(&l, extent[a], mm[a], out + i, step[a]);
     }
+
     mem_free(l.g);
     mem_free(l.from);
     mem_free(l.at);

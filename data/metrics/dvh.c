@@ -44,6 +44,7 @@ int64_t dvh_curve(const float *dose, const float *inside, int64_t count,
 {
     int64_t n = 0, reach = 0;
     for (int k = 0; k < points; k++) percent[k] = 0;
+
     for (int64_t i = 0; i < count; i++) {
         if (!(inside[i] >= 0.5f)) continue;
         n++;
@@ -55,6 +56,7 @@ int64_t dvh_curve(const float *dose, const float *inside, int64_t count,
             last--;
         if (last >= 0) percent[(int)fmin(last, points - 1)]++;
     }
+
     for (int k = points - 1; k >= 0; k--) {
         reach += (int64_t)percent[k];
         percent[k] = n ? 100 * (double)reach / (double)n : NAN;

@@ -50,6 +50,7 @@ static bool draw_centres(Job *j, int start)
              .stream = RNG_GROUP,
              .op = OP_CENTRES,
              .epoch = (uint32_t)start};
+
     for (int g = 0; g < j->how->k; g++) {
         double sum = 0, u = rng_uniform(&r, (uint32_t)g);
         int64_t chosen = 0;
@@ -85,6 +86,7 @@ static bool assign_points(Job *j)
 {
     const Points *p = j->p;
     bool changed = false;
+
     for (int64_t i = 0; i < p->count; i++) {
         int32_t best = 0;
         double least = INFINITY;
@@ -106,6 +108,7 @@ static void fill_empty(Job *j)
 {
     memset(j->members, 0, (size_t)j->how->k * sizeof *j->members);
     for (int64_t i = 0; i < j->p->count; i++) j->members[j->group[i]]++;
+
     for (int g = 0; g < j->how->k; g++) {
         if (j->members[g]) continue;
         int64_t far = -1;
@@ -190,6 +193,7 @@ bool kmeans_run(const Points *p, const KMeans *how, int32_t *group,
     int32_t *name = ARENA_NEW(&a, int32_t, how->k);
     TRY(name);
     *spread = INFINITY;
+
     for (int s = 0; s < how->starts; s++) {
         double sum;
         TRY(run_start(&j, s, &sum));
@@ -197,8 +201,10 @@ bool kmeans_run(const Points *p, const KMeans *how, int32_t *group,
         *spread = sum;
         memcpy(group, j.group, (size_t)p->count * sizeof *group);
     }
+
     rename_groups(group, p->count, name, how->k);
     ok = true;
+
 done:
     arena_release(&a);
     return ok;
@@ -230,6 +236,7 @@ static double silhouette_of(const Points *p, const int32_t *group, int k,
         sum[group[which[i]]] += distance(p, which[own], which[i]);
         members[group[which[i]]]++;
     }
+
     if (!members[g]) return 0;
     double a = sum[g] / (double)members[g], b = INFINITY;
     for (int o = 0; o < k; o++)
@@ -246,6 +253,7 @@ bool silhouette(const Points *p, const int32_t *group, int k, int64_t most,
     bool ok = false;
     Rng r = {.seed = seed, .stream = RNG_GROUP, .op = OP_SAMPLE};
     int64_t n = p->count < most ? p->count : most;
+
     CHECK(p->count <= UINT32_MAX);
     uint32_t *which = ARENA_NEW(&a, uint32_t, p->count);
     TRY(which);
@@ -259,6 +267,7 @@ bool silhouette(const Points *p, const int32_t *group, int k, int64_t most,
         *mean += silhouette_of(p, group, k, which, n, i, sum, members);
     *mean /= n > 0 ? (double)n : 1;
     ok = true;
+
 done:
     arena_release(&a);
     return ok;
@@ -284,6 +293,7 @@ static void place_row(Assignment *s, int row)
     int column = 0;
     s->row_of[0] = row;
     for (int b = 0; b <= s->k; b++) s->least[b] = INFINITY, s->done[b] = false;
+
     do {
         s->done[column] = true;
         int a = s->row_of[column], next = 0;
@@ -302,6 +312,7 @@ static void place_row(Assignment *s, int row)
         }
         column = next;
     } while (s->row_of[column]);
+
     for (; column; column = s->from[column])
         s->row_of[column] = s->row_of[s->from[column]];
 }
@@ -311,6 +322,7 @@ bool assign_groups(const double *count, int k, int32_t *match)
     Arena a = {0};
     bool ok = false;
     Assignment s = {.count = count, .k = k};
+
     TRY(s.u = ARENA_NEW(&a, double, k + 1));
     TRY(s.v = ARENA_NEW(&a, double, k + 1));
     TRY(s.least = ARENA_NEW(&a, double, k + 1));
@@ -320,6 +332,7 @@ bool assign_groups(const double *count, int k, int32_t *match)
     for (int row = 1; row <= k; row++) place_row(&s, row);
     for (int b = 1; b <= k; b++) match[s.row_of[b] - 1] = b - 1;
     ok = true;
+
 done:
     arena_release(&a);
     return ok;

@@ -63,6 +63,7 @@ bool measure_check(const Measured *m)
 {
     const Volume *all[3] = {m->prediction, m->truth, m->mask};
     const Dims n = m->prediction->voxels.dim;
+
     for (int i = 0; i < 3; i++) {
         if (!all[i]) continue;
         const Dims d = all[i]->voxels.dim;
@@ -83,6 +84,7 @@ int64_t measure_overlap(const Measured *m, int64_t *count)
     const int c = channels(m->prediction);
     int64_t all = 0;
     memset(count, 0, 3 * (size_t)c * sizeof *count);
+
     for (int64_t i = 0; i < voxels_of(m); i++) {
         if (!is_used(m, i)) continue;
         const Voxel v = voxel_at(m, i);
@@ -121,12 +123,14 @@ bool measure_surface(const Measured *m, int k, double tolerance_mm,
     double mm[3];
     uint8_t *a = mem_alloc((size_t)n), *b = mem_alloc((size_t)n);
     bool ok = a && b;
+
     for (int64_t i = 0; ok && i < n; i++) {
         const Voxel v = voxel_at(m, i);
         if (!is_used(m, i) || !counts(m, &v, k)) continue;
         a[i] = predicted_class(m, &v) == k;
         b[i] = is_true(m, &v, k);
     }
+
     volume_spacing_mm(m->prediction, mm);
     ok = ok && surface_compare(a, b, m->prediction->voxels.dim, mm,
                                tolerance_mm, out);
@@ -144,12 +148,14 @@ bool measure_roc(const Measured *m, int k, double *area)
     uint8_t *truth = mem_alloc((size_t)n);
     int64_t count = 0;
     bool ok = score && truth;
+
     for (int64_t i = 0; ok && i < n; i++) {
         const Voxel v = voxel_at(m, i);
         if (!is_used(m, i) || !counts(m, &v, k)) continue;
         score[count] = v.p[k];
         truth[count++] = is_true(m, &v, k);
     }
+
     ok = ok && roc_area(score, truth, count, area);
     mem_free(score);
     mem_free(truth);
@@ -160,6 +166,7 @@ void measure_error(const Measured *m, double *sum, int64_t *n)
 {
     const int c = channels(m->prediction);
     for (int k = 0; k < c; k++) sum[k] = 0, n[k] = 0;
+
     for (int64_t i = 0; i < voxels_of(m); i++) {
         if (!is_used(m, i)) continue;
         const Voxel v = voxel_at(m, i);
@@ -181,6 +188,7 @@ static float *dose_of(const Measured *m, int channel, const float **inside)
     size_t bytes;
     if (!size_mul((size_t)n, 2 * sizeof(float), &bytes)) return NULL;
     float *dose = mem_alloc(bytes);
+
     for (int64_t i = 0; dose && i < n; i++) {
         const Voxel v = voxel_at(m, i);
         // slices that are not used are outside the structure too
@@ -188,6 +196,7 @@ static float *dose_of(const Measured *m, int channel, const float **inside)
         dose[i] = used && counts(m, &v, 0) ? v.p[0] : 0;
         dose[n + i] = used ? v.t[channel] : 0;
     }
+
     *inside = dose ? dose + n : NULL;
     return dose;
 }
@@ -248,6 +257,7 @@ void measure_thresholds(const Measured *m, int steps, int64_t *both,
 {
     *truth = 0;
     for (int j = 0; j < steps; j++) both[j] = predicted[j] = 0;
+
     for (int64_t i = 0; i < voxels_of(m); i++) {
         if (!is_used(m, i)) continue;
         const Voxel v = voxel_at(m, i);
@@ -258,6 +268,7 @@ void measure_thresholds(const Measured *m, int steps, int64_t *both,
         predicted[j]++;
         both[j] += t;
     }
+
     // a value above a threshold is above all lower thresholds
     for (int j = steps - 1; j > 0; j--) {
         both[j - 1] += both[j];

@@ -50,15 +50,18 @@ bool roc_area(const float *score, const uint8_t *truth, int64_t n, double *area)
     uint32_t *key = mem_alloc(bytes), *room = mem_alloc(bytes);
     const bool ok = key && room;
     int64_t y = 0, no = n;
+
     // true elements from the front, false ones from the back
     for (int64_t i = 0; ok && i < n; i++)
         key[truth[i] ? y++ : --no] = ordered(score[i]);
+
     if (ok && y > 0 && y < n) {
         sort_keys(key, y, room);
         sort_keys(key + y, n - y, room);
         *area =
             count_pairs(key, y, key + y, n - y) / ((double)y * (double)(n - y));
     }
+
     mem_free(key);
     mem_free(room);
     return ok;

@@ -108,6 +108,7 @@ static void store(Stitch *m, const Box *box)
 {
     const float *p = m->slice;
     const int32_t c = m->n.c;
+
     for (int32_t d = 0; d < box->n[2]; d++)
         for (int32_t h = 0; h < box->n[1]; h++) {
             int64_t at =
@@ -135,8 +136,10 @@ static bool settle(Stitch *m, int32_t ready, int32_t first, const float *data)
     const Grid *g = &m->like->grid;
     const Slices from = {*g, m->n.c, data, first};
     int32_t n[3];
+
     grid_extents(&m->grid, n);
     const int32_t count = n[m->axis < 0 ? 2 : m->axis];
+
     for (; m->done < count; m->done++) {
         const int32_t i = m->order[m->done];
         if (m->last[i] >= ready) return true;
@@ -166,12 +169,14 @@ static bool find_order(Stitch *m)
         return false;
     const int32_t count = n[m->axis < 0 ? 2 : m->axis];
     int32_t low = -1, high = -1; // lowest and highest index inside
+
     for (int32_t i = 0; i < count; i++) {
         if (m->axis < 0) m->last[i] = m->n.d - 1;
         if (m->last[i] < 0) continue;
         low = low < 0 ? i : low;
         high = i;
     }
+
     const bool falls = low >= 0 && m->last[low] > m->last[high];
     for (int32_t i = 0; i < count; i++) m->order[i] = falls ? count - 1 - i : i;
     return true;
@@ -185,14 +190,17 @@ static bool make_slab(Stitch *m)
     const bool parts = steps_parts(steps) != NULL;
     const Box box = box_of(m, 0);
     size_t bytes;
+
     m->depth = part_dims(steps, m->n).d + 1;
     if (m->axis < 0 || m->depth > m->n.d) m->depth = m->n.d;
+
     if (parts) {
         if (!size_mul(plane_floats(m), (size_t)m->depth, &bytes) ||
             !size_mul(bytes, sizeof(float), &bytes))
             return false;
         m->slab = mem_alloc(bytes);
     }
+
     if (!size_mul(box_voxels(&box), (size_t)m->n.c * sizeof(float), &bytes))
         return false;
     m->slice = mem_alloc(bytes);
@@ -231,6 +239,7 @@ bool stitch_new(Pipeline *p, int item, const StitchOptions *o, Stitch **out)
     const Grid *g = &m->like->grid;
     m->n = (Dims){1, g->d, g->h, g->w, o->channels};
     m->grid = o->prepared ? *g : m->like->input;
+
     if (!find_order(m) || !make_slab(m) ||
         !make_result(m, o->labels, 1, U8, UNIT_LABEL, &m->r.labels) ||
         !make_result(m, o->values, o->channels, F32, UNIT_NONE, &m->r.values) ||
@@ -238,6 +247,7 @@ bool stitch_new(Pipeline *p, int item, const StitchOptions *o, Stitch **out)
         stitch_free(m);
         return false;
     }
+
     *out = m;
     return true;
 }
@@ -302,6 +312,7 @@ bool stitch_put(Stitch *m, int32_t number, const float *sample)
     const DataStep *parts = steps_parts(steps);
     const SampleId id = pipeline_id(m->p, number);
     const Box box = part_box(steps, m->n, id.part);
+
     CHECK(id.item == m->like->item && id.part >= m->next);
     m->next = id.part + 1;
     const int64_t count = (int64_t)box.n[0] * box.n[1] * box.n[2] * m->n.c;
@@ -310,6 +321,7 @@ bool stitch_put(Stitch *m, int32_t number, const float *sample)
     if (!advance(m, box.from[2])) return false;
     if (parts->id == STEP_patches)
         return part_blend(steps, m->n, id.part, sample, m->first, m->slab);
+
     // slices are whole planes
     memcpy(m->slab + (size_t)(box.from[2] - m->first) * plane_floats(m), sample,
            (size_t)count * sizeof *sample);

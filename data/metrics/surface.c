@@ -20,6 +20,7 @@ static Frame find_frame(const uint8_t *a, const uint8_t *b, Dims n,
 {
     int32_t lo[3] = {n.w, n.h, n.d}, hi[3] = {-1, -1, -1};
     int64_t i = 0;
+
     for (int32_t d = 0; d < n.d; d++)
         for (int32_t h = 0; h < n.h; h++)
             for (int32_t w = 0; w < n.w; w++, i++) {
@@ -31,6 +32,7 @@ static Frame find_frame(const uint8_t *a, const uint8_t *b, Dims n,
                     if (at[k] > hi[k]) hi[k] = at[k];
                 }
             }
+
     Frame f = {.flat = {n.w == 1, n.h == 1, n.d == 1}};
     for (int k = 0; k < 3; k++) {
         f.from[k] = hi[k] < 0 ? 0 : lo[k];
@@ -46,6 +48,7 @@ static int64_t mark_surface(const uint8_t *x, Dims n, const Frame *f,
     const int64_t step[3] = {1, n.w, (int64_t)n.w * n.h};
     const int32_t all[3] = {n.w, n.h, n.d};
     int64_t count = 0;
+
     for (int32_t d = 0; d < f->n[2]; d++)
         for (int32_t h = 0; h < f->n[1]; h++)
             for (int32_t w = 0; w < f->n[0]; w++) {
@@ -107,6 +110,7 @@ bool surface_compare(const uint8_t *a, const uint8_t *b, Dims n,
     uint8_t *edge[2] = {NULL, NULL};
     double *square = NULL, *x = NULL;
     bool ok = false;
+
     *out = (Surface){{0, 0}, NAN, NAN, NAN, {NAN, NAN}, NAN, NAN};
     const Frame f = find_frame(a, b, n, out->voxels);
     if (!out->voxels[0] || !out->voxels[1]) return true;
@@ -123,6 +127,7 @@ bool surface_compare(const uint8_t *a, const uint8_t *b, Dims n,
         measure(edge[1], edge[0], box, mm, square, x + na));
     summarise(x, na, nb, tolerance_mm, out);
     ok = true;
+
 done:
     mem_free(edge[0]);
     mem_free(edge[1]);

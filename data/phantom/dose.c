@@ -169,6 +169,7 @@ static void make_anatomy(const Phantom *how, int patient, const Body *b,
                    .stream = RNG_PHANTOM,
                    .op = DRAW_CT,
                    .sample = (uint32_t)patient};
+
     for (int i = 0; i < OPENKBP_VOXELS; i++) {
         float w = (float)(i % E), h = (float)(i / E % E) - 63.5f;
         float d = (float)(i / E / E) - 63.5f, at = outline(b, d, h, w);
@@ -213,6 +214,7 @@ static void add_beam(float cd, float ch, const float *body, const float *level,
 {
     const float half = (E - 1) / 2.0f;
     memset(open, 0, sizeof(float) * E * E);
+
     // a ray is a coordinate across the beam: each voxel is on one ray
     for (int i = 0; i < OPENKBP_VOXELS; i++) {
         if (level[i] <= 0) continue;
@@ -221,10 +223,12 @@ static void add_beam(float cd, float ch, const float *body, const float *level,
         float *to = &open[(i % E) * E + (ray < 0 ? 0 : ray < E ? ray : E - 1)];
         *to = fmaxf(*to, level[i]);
     }
+
     for (int k = 0; k < 2; k++) {
         for (int w = 0; w < E; w++) soften(open + w * E, E, 1);
         for (int ray = 0; ray < E; ray++) soften(open + ray, E, E);
     }
+
     for (int w = 0; w < E; w++)
         for (int d = 0; d < E; d++)
             for (int h = 0; h < E; h++) {
@@ -263,6 +267,7 @@ static void make_dose(const Body *b, RadioPlan *p, const float *body,
     for (int i = 0; i < OPENKBP_VOXELS; i++)
         if (level[i] > 0) sum += (double)dose[i], target += (double)level[i];
     const float scale = sum > 0 ? (float)(target / sum) : 0;
+
     for (int i = 0; i < OPENKBP_VOXELS; i++) {
         float v = dose[i] * scale, spare = 0;
         for (int s = 0; s < PTV56; s++)
@@ -288,6 +293,7 @@ bool dose_make(const Phantom *how, int patient, RadioPlan *p)
     const size_t each = sizeof(float) * OPENKBP_VOXELS;
     float *body = NULL, *level = NULL, *open = NULL;
     bool ok = false;
+
     *p = (RadioPlan){0};
     TRY(phantom_check(how));
     TRY(p->grid[0] = mem_alloc(each * OPENKBP_GRIDS));
@@ -297,18 +303,21 @@ bool dose_make(const Phantom *how, int patient, RadioPlan *p)
     memset(p->grid[0], 0, each * OPENKBP_GRIDS);
     memset(body, 0, each);
     memset(level, 0, each);
+
     for (int g = 0; g < OPENKBP_GRIDS; g++) {
         p->grid[g] = p->grid[0] + (size_t)g * OPENKBP_VOXELS;
         p->has[g] =
             g < OPENKBP_STRUCTURE ||
             rng_uniform(&r, 32 + (uint32_t)g) >= missing[g - OPENKBP_STRUCTURE];
     }
+
     p->spacing_mm[0] = p->spacing_mm[1] =
         (double)floorf(rng_range(&r, 12, 3500, 4600)) / 1000;
     p->spacing_mm[2] = rng_uniform(&r, 13) < 0.7f ? 2.5 : 3;
     make_anatomy(how, patient, &b, p, body);
     make_dose(&b, p, body, level, open);
     ok = true;
+
 done:
     mem_free(open);
     mem_free(level);
@@ -329,6 +338,7 @@ static bool write_files(char path[PATH_TEXT], const RadioPlan *p)
     const size_t end = strlen(path);
     char text[96];
     int n = 0;
+
     for (int g = 0; g < OPENKBP_GRIDS; g++) {
         const bool mask = g != OPENKBP_CT && g != OPENKBP_DOSE;
         if (!p->has[g]) continue;
@@ -337,6 +347,7 @@ static bool write_files(char path[PATH_TEXT], const RadioPlan *p)
                                 p->grid[g], 1))
             return false;
     }
+
     for (int a = 0; a < 3; a++)
         n += snprintf(text + n, sizeof text - (size_t)n, "%.18e\n",
                       p->spacing_mm[a]);

@@ -122,6 +122,7 @@ void face_draw(Face *f, uint64_t seed, uint32_t person)
              .op = DRAW_PERSON,
              .sample = person};
     uint32_t n = 0;
+
     f->wide = range(&r, &n, 0.70f, 0.80f);
     f->tall = range(&r, &n, 0.92f, 1.04f);
     f->deep = range(&r, &n, 0.86f, 0.98f);
@@ -138,6 +139,7 @@ void face_draw(Face *f, uint64_t seed, uint32_t person)
     f->hair_low = range(&r, &n, -0.9f, 0.3f);
     float tone = range(&r, &n, 0, 1);
     blend(&r, &n, pale, dark, tone, 0.04f, f->skin);
+
     // fair hair occurs with pale skin
     blend(&r, &n, black, fair, (1 - tone) * range(&r, &n, 0, 1), 0.04f,
           f->hair);
@@ -174,6 +176,7 @@ void face_look(FaceLook *v, uint64_t seed, uint32_t person, uint32_t photo,
              .sample = person};
     const float side = (float)size;
     uint32_t n = 0;
+
     v->yaw_deg = (double)range(&r, &n, -75, 75);
     v->pitch_deg = (double)range(&r, &n, -40, 40);
     v->roll_deg = (double)range(&r, &n, -30, 30);
@@ -191,6 +194,7 @@ void face_look(FaceLook *v, uint64_t seed, uint32_t person, uint32_t photo,
     r.op = DRAW_WALL, n = 0;
     for (int e = 0; e < 2; e++)
         for (int c = 0; c < 3; c++) v->wall[e][c] = range(&r, &n, 0.05f, 0.95f);
+
     for (int b = 0; b < FACE_BLOBS; b++) {
         v->blob[b][0] = range(&r, &n, 0, 1);
         v->blob[b][1] = range(&r, &n, 0, 1);
@@ -198,6 +202,7 @@ void face_look(FaceLook *v, uint64_t seed, uint32_t person, uint32_t photo,
         for (int c = 3; c < 6; c++) v->blob[b][c] = range(&r, &n, 0, 1);
         v->blob[b][6] = range(&r, &n, 0, 0.8f);
     }
+
     v->seed = seed, v->person = person, v->photo = photo;
     v->noise = (float)noise;
 }
@@ -217,6 +222,7 @@ static float skin(const Face *f, Vec p, Vec side)
         ellipsoid(less(p, vec(0, -0.36f, 0.20f)), f->jaw, 0.66f, 0.54f);
     d = join(d, face, 0.25f);
     d = join(d, length(less(p, vec(0, CHIN_Y, f->chin))) - 0.14f, 0.2f);
+
     // the ridge above the eyes
     d = join(d,
              rod(side, vec(0.08f, 0.24f, 0.68f), vec(0.45f, 0.20f, 0.52f),
@@ -257,6 +263,7 @@ static float head(const Face *f, Vec p, Stuff *stuff)
 {
     const Vec side = vec(fabsf(p.x), p.y, p.z);
     float best = skin(f, p, side);
+
     // the nearest part; of equally near ones the first
     const float part[] = {
         [HAIR] = hair(f, p),
@@ -267,6 +274,7 @@ static float head(const Face *f, Vec p, Stuff *stuff)
         [BROW] = rod(side, vec(0.14f, 0.27f, 0.745f), vec(0.44f, 0.25f, 0.56f),
                      0.04f, 0.025f),
     };
+
     *stuff = SKIN;
     for (int i = HAIR; i <= BROW; i++)
         if (part[i] < best) best = part[i], *stuff = (Stuff)i;
@@ -341,6 +349,7 @@ static Vec normal_at(const Face *f, const FaceLook *v, Vec p)
         {1, -1, -1}, {-1, -1, 1}, {-1, 1, -1}, {1, 1, 1}};
     const float e = 0.004f;
     Vec n = {0};
+
     for (int i = 0; i < 4; i++) {
         Stuff any;
         Vec k = corner[i];
@@ -360,6 +369,7 @@ static bool trace(const Face *f, const FaceLook *v, float x, float y,
     const Vec light = vec(v->light[0], v->light[1], v->light[2]);
     float z = 1.6f;
     Stuff stuff = SKIN;
+
     for (int i = 0; i < STEPS; i++) {
         Vec p = vec(x, y, z);
         float d = scene(f, v, p, &stuff);
@@ -389,6 +399,7 @@ void face_render(const Face *f, const FaceLook *v, int size, uint8_t *rgb)
                    .op = DRAW_NOISE,
                    .epoch = v->photo,
                    .sample = v->person};
+
     for (int row = 0; row < size; row++)
         for (int column = 0; column < size; column++) {
             const int at = row * size + column;
@@ -427,6 +438,7 @@ static int place_points(const Face *f, Vec out[FACE_POINTS])
         out[n++] = vec(f->wide * sinf(1.5708f * t), CHIN_Y * c - 0.1f * c * c,
                        -0.05f + c * (f->chin + 0.15f));
     }
+
     for (int s = -1; s <= 1; s += 2)
         for (int i = 0; i < 5; i++) {
             float t = (float)(s < 0 ? 4 - i : i) / 4;
@@ -434,11 +446,13 @@ static int place_points(const Face *f, Vec out[FACE_POINTS])
                            0.27f - 0.02f * t + 0.04f * t * (1 - t),
                            0.79f - 0.185f * t);
         }
+
     for (int i = 0; i < 4; i++) {
         float t = (float)i / 3;
         out[n++] = vec(0, 0.12f + t * (NOSE_Y - 0.12f),
                        0.76f + t * (f->nose_long + f->nose_wide - 0.06f));
     }
+
     for (int i = -2; i <= 2; i++)
         out[n++] =
             vec(0.55f * (float)i * f->nose_wide, NOSE_Y - 0.9f * f->nose_wide,

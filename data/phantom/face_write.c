@@ -44,6 +44,7 @@ static bool write_photo(const char *stem, const Phantom *how, const Face *f,
     char path[PATH_TEXT];
     double pose[7], points[2][FACE_POINTS], roi[4];
     FaceLook v;
+
     face_look(&v, how->seed, (uint32_t)person, (uint32_t)photo, size,
               how->noise);
     face_render(f, &v, size, rgb);
@@ -68,14 +69,17 @@ bool face_write(const char *folder, const Phantom *how, int person)
     Face f;
     bool ok = true;
     uint8_t *rgb = mem_alloc(3 * (size_t)size * (size_t)size);
+
     if (!rgb) return false;
     face_draw(&f, how->seed, (uint32_t)person);
+
     for (int i = 0; ok && i < how->number[FACE_PHOTOS]; i++) {
         snprintf(stem, sizeof stem, "%s/PHANTOM_%03d_%d", folder, person + 1,
                  i);
         ok = !parallel_for_stopped(how->stop) &&
              write_photo(stem, how, &f, person, i, rgb);
     }
+
     mem_free(rgb);
     return ok;
 }

@@ -37,6 +37,7 @@ static float noise(const Head *h, const float p[3], float mm, float place)
 {
     int at[3];
     float t[3];
+
     for (int a = 0; a < 3; a++) {
         // large enough that truncation equals floor
         float x = p[a] / mm + 1024 + place * (float)(a + 1);
@@ -45,8 +46,10 @@ static float noise(const Head *h, const float p[3], float mm, float place)
         // smooth at the border of two cells
         t[a] = t[a] * t[a] * (3 - 2 * t[a]);
     }
+
     // bilinear in two planes of the lattice, then linear between the planes
     float v[2];
+
     for (int k = 0; k < 2; k++) {
         const float(*plane)[HEAD_LATTICE] =
             h->lattice[(at[2] + k) & (HEAD_LATTICE - 1)];
@@ -117,6 +120,7 @@ static void draw_pose(Head *h, Rng *r)
         {cy * cr, sy * cr, -sr},
         {cy * sr * sn - sy * cn, sy * sr * sn + cy * cn, cr * sn},
         {cy * sr * cn + sy * sn, sy * sr * cn - cy * sn, cr * cn}};
+
     for (int a = 0; a < 3; a++) {
         for (int b = 0; b < 3; b++) h->pose[a][b] = m[a][b] / size;
         h->shift[a] = range(r, &n, -5, 5);
@@ -137,6 +141,7 @@ static void draw_lesion(Head *h, Rng *r)
     float side = range(r, &n, -1, 1) < 0 ? -1 : 1;
     float angle = range(r, &n, 0.22f * pi, 0.8f * pi);
     float out = range(r, &n, 0.42f, 0.64f);
+
     h->lesion[0] = side * out * sinf(angle) * (h->skull[0] - 12);
     h->lesion[1] = -out * cosf(angle) * (h->skull[1] - 12);
     h->lesion[2] = range(r, &n, 0, 36);
@@ -188,6 +193,7 @@ void head_draw(Head *h, uint64_t seed, uint32_t number, bool tumour)
     draw_bright(h, &r);
     r.op = DRAW_LATTICE;
     float *v = &h->lattice[0][0][0];
+
     for (uint32_t i = 0; i < HEAD_LATTICE * HEAD_LATTICE * HEAD_LATTICE;
          i += 4) {
         uint32_t w[4];
@@ -229,6 +235,7 @@ static float brain_depth(const Head *h, const float p[3], float skull,
         {0, 6, -10, 17}, {0, 8, -36, 15}, {0, 20, -90, 10}};
     float trunk = tube(p, stem, 3, 1);
     float depth = fmaxf(cerebrum, temporal);
+
     *part = CEREBRUM;
     if (cerebellum > depth) depth = cerebellum, *part = CEREBELLUM;
     if (trunk > depth) depth = trunk, *part = STEM;
@@ -334,8 +341,10 @@ static Tissue inside(const Head *h, const float p[3], float depth, Part part)
         if (depth < 0.8f) return CSF;
         return depth < 12 && leaf > -0.5f ? GRAY : WHITE;
     }
+
     float cavity = ventricle_depth(h, p);
     if (cavity > 0) return VENTRICLE;
+
     // the tumour flattens folds, but does not fill the cleft of the falx
     if (h->tumour && depth > 1.2f && p[0] * h->lesion[0] > 0) {
         float level = lesion_level(h, p);
@@ -345,6 +354,7 @@ static Tissue inside(const Head *h, const float p[3], float depth, Part part)
             return inner < 0.12f ? RIM : CORE;
         }
     }
+
     // bright caps at the ends of the ventricles
     bool end = p[1] < -26 || p[1] > 30;
     if (cavity > (end ? -3.2f : -1.2f) && noise(h, p, 9, 9.4f) > -0.35f &&

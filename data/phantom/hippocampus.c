@@ -45,11 +45,13 @@ static void draw(const Phantom *how, int patient, Shape *s)
     s->extent[1] = 42 + (int)rng_below(&r, 1, 17);
     s->extent[2] = 28 + (int)rng_below(&r, 2, 17);
     s->right = patient % 2;
+
     // the length follows the extents, as the original volumes are cropped
     // around it
     float front = 0.35f * (float)s->extent[1], up = 0.27f * (float)s->extent[2];
     float bow = rng_range(&r, 3, 2, 5), sag = rng_range(&r, 4, -2, 2);
     float thick = rng_range(&r, 5, 0.85f, 1.15f), yaw = rng_range(&r, 6, -3, 3);
+
     for (int i = 0; i < KNOTS; i++) {
         float t = (float)i / (KNOTS - 1), arc = 4 * t * (1 - t);
         s->curve[i][0] = bow * (arc - 0.5f) + yaw * (2 * t - 1);
@@ -61,6 +63,7 @@ static void draw(const Phantom *how, int patient, Shape *s)
         float end = fminf(1, sqrtf(fmaxf(0, 1 - powf(2 * t - 1, 10))) + 0.3f);
         s->radius[i] = thick * wide * end;
     }
+
     s->flat = rng_range(&r, 7, 1.2f, 1.5f);
     s->part = rng_range(&r, 8, 0.5f, 0.58f);
     s->amygdala[0] = s->curve[KNOTS - 1][0] + rng_range(&r, 9, -2, 2);
@@ -86,6 +89,7 @@ static float cloud(const Shape *s, const float p[3], float mm)
         at[a] = (int)x, f[a] = x - floorf(x);
         f[a] = f[a] * f[a] * (3 - 2 * f[a]);
     }
+
     for (int i = 0; i < 8; i++) {
         float weight = 1;
         int n[3];
@@ -124,13 +128,16 @@ static float tissue(const Shape *s, const float p[3], uint8_t *label)
         // faintly visible layers
         return gray + 0.05f * cloud(s, p, 3);
     }
+
     float far = 0;
     for (int a = 0; a < 3; a++)
         far += (p[a] - s->amygdala[a]) * (p[a] - s->amygdala[a]);
     if (far < s->amygdala[3] * s->amygdala[3]) return gray;
+
     // the horn lies on the superior lateral side of body and head
     float side = p[0] - s->curve[(int)(t * (KNOTS - 1))][0];
     if (d < 1 + s->horn / 4 && side > 0 && t > 0.3f) return fluid;
+
     // below are folds of cortex, alternating gray and fluid; else white matter
     float fold = cloud(s, p, 6) + 0.08f * (-p[2] - 8);
     return fold > 0.55f ? fluid : fold > 0.1f ? gray : white;
@@ -180,6 +187,7 @@ static void fill(const Phantom *how, int patient, const Shape *s, float *image,
              .sample = (uint32_t)patient};
     const int *n = s->extent;
     int64_t count = (int64_t)n[0] * n[1] * n[2];
+
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t i = 0; i < count; i++) {
             int64_t at[3] = {i % n[0], i / n[0] % n[1], i / n[0] / n[1]};
@@ -213,8 +221,10 @@ bool hippocampus_make(const Phantom *how, int patient, Volume *image,
         volume_free(labels);
         return within("phantom, patient %d", patient + 1);
     }
+
     labels->unit = UNIT_LABEL;
     fill(how, patient, &s, image->voxels.data, labels->voxels.data);
+
     // RAS axes of 1 mm in LPS, about 27 mm from the middle of the head
     const double middle[3] = {s.right ? -27 : 27, 20, -15};
     for (int a = 0; a < 3; a++) {
@@ -222,6 +232,7 @@ bool hippocampus_make(const Phantom *how, int patient, Volume *image,
         image->affine[a][a] = to;
         image->affine[a][3] = middle[a] - to * 0.5 * (s.extent[a] - 1);
     }
+
     memcpy(labels->affine, image->affine, sizeof image->affine);
     return true;
 }

@@ -72,6 +72,7 @@ const PhantomForm *phantom_form(const char *format)
 {
     char list[256] = "";
     size_t end = 0;
+
     for (int i = 0; i < FORMS; i++) {
         if (!strcmp(forms[i].format, format)) return &forms[i];
         int n = snprintf(list + end, sizeof list - end, "%s\"%s\"",
@@ -81,6 +82,7 @@ const PhantomForm *phantom_form(const char *format)
                          forms[i].format);
         end += (size_t)n < sizeof list - end ? (size_t)n : 0;
     }
+
     fail_usage("data.phantom: format must be %s, got \"%.40s\"", list, format);
     return NULL;
 }

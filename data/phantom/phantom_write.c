@@ -77,6 +77,7 @@ bool phantom_write(const char *folder, const Phantom *how, bool *made)
     int why = errno;
     remove_tree(aside);
     if (!ok) return false;
+
     // another program was faster; its files have the same bytes
     if (is_folder(folder)) return true;
     return fail("%s: cannot rename %s: %s", folder, aside, strerror(why));

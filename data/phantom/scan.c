@@ -37,6 +37,7 @@ static Scan draw_scan(const Phantom *how, HeadContrast contrast, int patient)
               .sigma = (float)how->noise * rng_range(&r, 3, 0.7f, 1.3f)};
     for (uint32_t i = 0; i < 6; i++)
         s.coil[i] = rng_range(&r, 4 + i, -0.16f, 0.16f);
+
     // every fourth is tilted about the left-right axis
     if (contrast == HEAD_FLAIR && patient % 4 == 3)
         s.oblique = rng_range(&r, 10, 0.05f, 0.16f);
@@ -56,12 +57,14 @@ static void place_grid(const Phantom *how, HeadContrast contrast, int patient,
     // mirrored axes, so that readers are tested with both
     bool nifti = contrast == HEAD_T1;
     double x = nifti && patient % 2 ? -mm : mm, y = nifti ? -mm : mm;
+
     // index of the point at the origin
     const double middle[3] = {(how->number[SCAN_SIZE] - 1) / 2.0,
                               (how->number[SCAN_SIZE] - 1) / 2.0,
                               -0.5 - (double)s->low_mm / step};
     const double axis[3][3] = {
         {x, 0, 0}, {0, c * y, -o * step}, {0, o * y, c * step}};
+
     for (int a = 0; a < 3; a++) {
         double origin = 0;
         for (int b = 0; b < 3; b++) {
@@ -120,6 +123,7 @@ static void measure(const Phantom *how, int patient, const Scan *s, int k,
     int n = how->number[SCAN_SIZE];
     // -1 .. 1 along all three axes, for the coil
     float z = 2 * ((float)k + 0.5f) / (float)how->number[SCAN_SLICES] - 1;
+
     for (int i = 0; i < n * n; i++) {
         float x = 2 * (float)(i % n) / (float)n - 1, pair[2] = {0, 0};
         float y = 2 * (float)(i / n) / (float)n - 1;
@@ -162,8 +166,10 @@ bool scan_make(const Phantom *how, HeadContrast contrast, int patient,
     for (int a = 0; a < 3; a++)
         for (int b = 0; b < 4; b++) mask->affine[a][b] = image->affine[a][b];
     head_draw(head, how->seed, (uint32_t)patient, contrast == HEAD_FLAIR);
+
     // the blur of a coarse grid is half a voxel, of a fine one 0.7 mm
     float sigma = fmaxf(0.5f, 0.7f * (float)n / s.field_mm);
+
     for (int k = 0; k < how->number[SCAN_SLICES]; k++) {
         look(how, contrast, head, image, k, bright,
              (uint8_t *)mask->voxels.data + k * plane);
@@ -172,7 +178,9 @@ bool scan_make(const Phantom *how, HeadContrast contrast, int patient,
         measure(how, patient, &s, k, bright,
                 (int16_t *)image->voxels.data + k * plane);
     }
+
     ok = true;
+
 done:
     arena_release(&mem);
     if (ok) return true;

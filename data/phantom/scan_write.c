@@ -21,6 +21,7 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
     snprintf(id, sizeof id, "PHANTOM_%03d", patient + 1);
     snprintf(path, sizeof path, "%s/patient_%02d", folder, patient + 1);
     if (!phantom_mkdir(path)) return false;
+
     // Properties in which scanners differ, with different periods. The study
     // description stays, as cache files identify a case by the bytes of its
     // files.
@@ -38,6 +39,7 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
     snprintf(path + end, sizeof path - end, "/FLAIR");
     if (!dicom_write_series(path, image, &w)) return false;
     w.description = "MASK";
+
     // slice by slice, so that masks are matched by reference
     w.references = "FLAIR";
     w.series_number = 2;
@@ -70,6 +72,7 @@ static bool write_scaled(const char *path, const Volume *v, float slope,
     size_t bytes = 0, packed_bytes = 0;
     Arena mem = {0};
     bool ok = false;
+
     // path without ".gz"
     snprintf(plain, sizeof plain, "%.*s", (int)strlen(path) - 3, path);
     TRY(nifti_write(plain, v, NULL));
@@ -81,6 +84,7 @@ static bool write_scaled(const char *path, const Volume *v, float slope,
                      &packed_bytes));
     TRY(file_replace(path, packed, packed_bytes));
     ok = true;
+
 done:
     remove(plain);
     mem_free(packed);

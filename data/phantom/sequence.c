@@ -76,6 +76,7 @@ static void utter(const Phantom *how, const Voice *voice, int speaker,
     float at = rng_range(&r, 2, 1, 4);
     u->gain = voice->gain * rng_range(&r, 3, 0.9f, 1.1f);
     u->syllables = CYCLES * motifs;
+
     for (int i = 0; i < u->syllables; i++) {
         Syllable *s = &u->syllable[i];
         s->begin = at;
@@ -84,6 +85,7 @@ static void utter(const Phantom *how, const Voice *voice, int speaker,
         s->motif = (start + i * (label + 1)) % motifs;
         at = s->end + pace * gap;
     }
+
     at += rng_range(&r, OWN + MOST_SYLLABLES, 0, 3);
     u->frames = (int)at + 1;
 }
@@ -133,6 +135,7 @@ void sequence_fill(const Phantom *how, int speaker, int label, int take,
     const Rng r = take_draws(how, DRAW_FRAME, speaker, label, take);
     Utterance u;
     utter(how, &voice, speaker, label, take, &u);
+
     for (int t = 0, now = 0; t < u.frames; t++) {
         const float at = (float)t + 0.5f;
         while (now + 1 < u.syllables && at >= u.syllable[now].end) now++;
@@ -196,8 +199,10 @@ bool sequence_table(const char *folder, const Phantom *how)
     char path[PATH_TEXT], name[LINE_TEXT];
     size_t end = 0, room = ((size_t)rows + 1) * LINE_TEXT;
     char *text = mem_alloc(room);
+
     if (!text) return false;
     end += (size_t)snprintf(text, room, "path,label,speaker,take,frames\n");
+
     for (int i = 0; i < rows; i++) {
         int speaker = i / each, label = i % each / takes, take = i % takes;
         name_take(name, speaker, label, take);
@@ -205,6 +210,7 @@ bool sequence_table(const char *folder, const Phantom *how)
             text + end, room - end, "%s,%d,PHANTOM_%03d,%d,%d\n", name, label,
             speaker + 1, take, sequence_frames(how, speaker, label, take));
     }
+
     snprintf(path, sizeof path, "%s/labels.csv", folder);
     bool ok = file_replace(path, text, end);
     mem_free(text);

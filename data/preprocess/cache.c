@@ -103,8 +103,10 @@ static void drop(Cache *c, Entry *e)
 static void keep(Cache *c, Entry *e)
 {
     int64_t want = (int64_t)e->value.bytes;
+
     // would evict everything and still not fit
     if (want > c->stats.budget) return;
+
     while (c->stats.bytes + want > c->stats.budget) {
         // the most recently used volume without holders
         Entry *latest = NULL;
@@ -116,6 +118,7 @@ static void keep(Cache *c, Entry *e)
         if (!latest) return;
         drop(c, latest);
     }
+
     // its bytes count from this point
     e->kept = true;
     c->stats.kept++;
@@ -157,6 +160,7 @@ bool cache_get(Cache *c, int item, const atomic_bool *stop,
     bool ok = true;
     CHECK(item >= 0 && item < c->stats.count);
     pthread_mutex_lock(&c->lock);
+
     // cache_wake ends the wait of a loader that closes
     while (ok && e->state == MAKING) {
         if (stop && atomic_load(stop))
@@ -164,6 +168,7 @@ bool cache_get(Cache *c, int item, const atomic_bool *stop,
         else
             pthread_cond_wait(&c->changed, &c->lock);
     }
+
     if (ok && e->state == READY) {
         c->stats.hits++;
     } else if (ok) {
@@ -175,11 +180,13 @@ bool cache_get(Cache *c, int item, const atomic_bool *stop,
         if (ok) keep(c, e);
         pthread_cond_broadcast(&c->changed);
     }
+
     if (ok) {
         e->holders++;
         e->used = ++c->clock;
         *out = &e->value;
     }
+
     pthread_mutex_unlock(&c->lock);
     return ok;
 }

@@ -37,16 +37,19 @@ static bool add_file(CacheKey *s, const char *path)
     uint64_t bytes;
     struct stat st;
     int fd;
+
     if (!file_open(path, &fd, &bytes)) return false;
     size_t n = bytes < EDGE ? (size_t)bytes : EDGE;
     bool ok = !fstat(fd, &st) && file_read_at(fd, path, 0, edge, n);
     uint64_t word[5] = {bytes, 0, 0, crc32c(0, edge, n), 0};
+
     if (ok && bytes > EDGE) {
         // of a file shorter than two edges, only the part after the first edge
         n = bytes < 2 * EDGE ? (size_t)bytes - EDGE : EDGE;
         ok = file_read_at(fd, path, bytes - n, edge, n);
         word[4] = crc32c(0, edge, n);
     }
+
     close(fd);
     if (!ok) return false;
     word[1] = (uint64_t)st.st_mtim.tv_sec;
@@ -75,6 +78,7 @@ bool cache_key_begin(const Dataset *ds, const Steps *steps, CacheKey *out)
     Arena mem = {NULL};
     Steps prepare = steps_without_augment(steps);
     char *text = steps_print(&prepare, &mem);
+
     *out = (CacheKey){{0, 0}};
     if (!text) return false;
     cache_key_add(out, head, sizeof head);
@@ -95,6 +99,7 @@ bool cache_key_case(const CacheKey *common, const Dataset *ds, int item,
     Arena mem = {NULL};
     bool ok = true;
     *out = *common;
+
     for (int f = 0; ok && f < ds->fields; f++) {
         const struct CaseField *from = &ds->cases[item].field[f];
         const int32_t channels = from->channels;
@@ -102,6 +107,7 @@ bool cache_key_case(const CacheKey *common, const Dataset *ds, int item,
         for (int k = 0; ok && k < from->channels; k++)
             ok = add_source(out, &from->source[k], &mem);
     }
+
     arena_release(&mem);
     return ok;
 }
@@ -128,12 +134,14 @@ static bool add_bytes(CacheKey *s, const char *path)
         return false;
     }
     bool ok = true;
+
     for (uint64_t at = 0; ok && at < bytes; at += BLOCK) {
         const size_t n = bytes - at < BLOCK ? (size_t)(bytes - at) : BLOCK;
         ok = file_read_at(fd, path, at, block, n);
         const uint64_t word[] = {n, ok ? crc32c(0, block, n) : 0};
         cache_key_add(s, word, sizeof word);
     }
+
     close(fd);
     mem_free(block);
     return ok;
@@ -146,6 +154,7 @@ static bool add_files(const Dataset *ds, int item,
     Arena mem = {NULL};
     bool ok = true;
     *out = (CacheKey){{0, 0}};
+
     for (int f = 0; ok && f < ds->fields; f++) {
         const struct CaseField *from = &ds->cases[item].field[f];
         for (int k = 0; ok && k < from->channels; k++) {
@@ -156,6 +165,7 @@ static bool add_files(const Dataset *ds, int item,
                 ok = add(out, facts.file[i]);
         }
     }
+
     arena_release(&mem);
     return ok;
 }

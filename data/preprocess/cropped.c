@@ -71,6 +71,7 @@ bool cropped_count(Pipeline *p, int item, int field, CroppedKind *kind,
     Volume truth = {.voxels = {.data = NULL}};
     double to[4][4];
     uint8_t of[MAX_LABELS + 1];
+
     CHECK(ds->field[field].kind == FIELD_LABEL);
     memset(voxels, 0, (MAX_LABELS + 1) * sizeof *voxels);
     *kind = CROPPED_NOTHING;
@@ -86,6 +87,7 @@ bool cropped_count(Pipeline *p, int item, int field, CroppedKind *kind,
     const Volume like = volume_of_grid(&input);
     if (!case_load(ds, item, field, &like, &truth, NULL)) return false;
     const uint8_t *x = truth.voxels.data;
+
     for (int32_t d = 0; d < input.d; d++)
         for (int32_t h = 0; h < input.h; h++)
             for (int32_t w = 0; w < input.w; w++, x++) {
@@ -95,6 +97,7 @@ bool cropped_count(Pipeline *p, int item, int field, CroppedKind *kind,
                 place_of(to, at, there);
                 if (!reaches(&now, there)) voxels[of[*x]]++;
             }
+
     for (int k = 1; k <= MAX_LABELS; k++)
         voxels[k] *= voxel_volume(&input) / voxel_volume(&now);
     volume_free(&truth);

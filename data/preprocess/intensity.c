@@ -7,12 +7,14 @@ static Intensity find_channel(const float *x, int64_t n, int64_t step)
 {
     Intensity out = {.lo = x[0], .hi = x[0]};
     double sum = 0, squares = 0;
+
     for (int64_t i = 0; i < n; i++) {
         const float v = x[i * step];
         out.lo = v < out.lo ? v : out.lo;
         out.hi = v > out.hi ? v : out.hi;
         sum += (double)v;
     }
+
     const double mean = sum / (double)n;
     for (int64_t i = 0; i < n; i++) {
         const double off = (double)x[i * step] - mean;

@@ -24,9 +24,11 @@ static bool same_voxels(const Pipeline *p, const Pipeline *q)
     const Dataset *a = pipeline_dataset(p), *b = pipeline_dataset(q);
     Hashed *list = mem_alloc((size_t)b->count * sizeof *list);
     bool ok = list != NULL;
+
     for (int k = 0; ok && k < b->count; k++)
         list[k] = (Hashed){pipeline_facts(q, k)->hash, k};
     if (ok) qsort(list, (size_t)b->count, sizeof *list, hashed_order);
+
     for (int i = 0; ok && i < a->count; i++) {
         const Case *c = &a->cases[i];
         const uint64_t hash = pipeline_facts(p, i)->hash;
@@ -47,6 +49,7 @@ static bool same_voxels(const Pipeline *p, const Pipeline *q)
                                c->key, d->key);
         }
     }
+
     mem_free(list);
     return ok;
 }

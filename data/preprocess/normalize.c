@@ -86,6 +86,7 @@ static void clip_bounds(const Selected *s, const double clip[2], float *work,
 {
     int64_t n = 0;
     float least = INFINITY, most = -INFINITY;
+
     for (int64_t i = 0; i < s->count; i++) {
         float x = s->x[i * s->step];
         if (!counts(s, x)) continue;
@@ -94,6 +95,7 @@ static void clip_bounds(const Selected *s, const double clip[2], float *work,
         seen->count++;
         if (work) work[n++] = x;
     }
+
     *lo = (double)least, *hi = (double)most;
     seen->lo = fmin(seen->lo, *lo);
     seen->hi = fmax(seen->hi, *hi);
@@ -120,6 +122,7 @@ static void one_channel(const Selected *s, const DataStep *step, float *work,
 {
     double lo, hi, n = 0, sum = 0, square = 0;
     clip_bounds(s, step->normalize.clip, work, &lo, &hi, seen);
+
     // constant, or no voxel selected; the caller checks all slices together
     seen->contrast = seen->contrast || lo < hi;
     if (!(lo < hi)) {
@@ -127,22 +130,26 @@ static void one_channel(const Selected *s, const DataStep *step, float *work,
         apply(s, 0, 0, 0, 0);
         return;
     }
+
     if ((int)step->normalize.method != NORMALIZE_ZSCORE) {
         // minmax, of the values after clipping
         apply(s, lo, hi, lo, 1 / (hi - lo));
         return;
     }
+
     for (int64_t i = 0; i < s->count; i++) {
         float x = s->x[i * s->step];
         if (counts(s, x)) sum += cut((double)x, lo, hi), n++;
     }
     double mean = sum / n;
+
     for (int64_t i = 0; i < s->count; i++) {
         float x = s->x[i * s->step];
         if (!counts(s, x)) continue;
         double off = cut((double)x, lo, hi) - mean;
         square += off * off;
     }
+
     // population standard deviation (n, not n - 1), as
     // torch.std(unbiased=False)
     double std = sqrt(square / n);
@@ -159,12 +166,14 @@ static bool no_contrast(const DataStep *step, const Seen *seen, int64_t voxels)
         return fail_data("all %lld voxels are 0, there is nothing to "
                          "normalize; %s",
                          (long long)voxels, fix);
+
     if (seen->lo == seen->hi)
         return fail_data("all %lld voxels%s are %g, there is nothing to "
                          "normalize; %s",
                          (long long)seen->count,
                          seen->count < voxels ? " except zeros" : "", seen->lo,
                          fix);
+
     return fail_data("values from %g to %g, but percentiles %g and %g are the "
                      "same%s; fix: a wider clip, or nonzero = true",
                      seen->lo, seen->hi, clip[0], clip[1],
@@ -182,11 +191,14 @@ bool normalize_volume(const DataStep *step, Volume *v, int *channel)
         (int64_t)dim.h * dim.w * (slices ? 1 : dim.d) * (dim.c / channels);
     bool cut = step->normalize.clip[0] > 0 || step->normalize.clip[1] < 100;
     float *work = NULL;
+
     CHECK(v->voxels.type == F32);
     *channel = -1;
+
     // only percentiles need a copy that may be reordered
     if (cut && !(work = mem_alloc((size_t)count * sizeof *work))) return false;
     bool ok = true;
+
     for (int32_t c = 0; ok && c < channels; c++) {
         Seen seen = {.lo = INFINITY, .hi = -INFINITY};
         for (int32_t d = 0; d < (slices ? dim.d : 1); d++) {
@@ -198,6 +210,7 @@ bool normalize_volume(const DataStep *step, Volume *v, int *channel)
              no_contrast(step, &seen, positions(dim) * (dim.c / channels));
         if (!ok) *channel = c;
     }
+
     mem_free(work);
     v->unit = UNIT_NONE;
     return ok;

@@ -34,6 +34,7 @@ static inline float number(const Numbers *x, int64_t i)
 static bool whole_numbers(const float *x, int n, int32_t *any)
 {
     int32_t bad = 0, bits = 0;
+
     // first excludes NaN and values for which the cast is undefined
     for (int i = 0; i < n; i++)
         bad |= !(x[i] >= INT16_MIN) | !(x[i] <= INT16_MAX);
@@ -43,6 +44,7 @@ static bool whole_numbers(const float *x, int n, int32_t *any)
         bits |= k;
         bad |= (float)k != x[i];
     }
+
     *any |= bits;
     return !bad;
 }
@@ -53,6 +55,7 @@ static Dtype exact_type(const Numbers *x, bool *bits)
     const int64_t n = x->slice * x->slices;
     const float *f = x->data;
     int32_t any = 0;
+
     *bits = false;
     for (int64_t i = 0; i < n && x->bytes; i++)
         any |= ((const uint8_t *)x->data)[i];
@@ -72,12 +75,14 @@ static int64_t count_values(const Numbers *x)
     const uint8_t *u8 = x->data;
     const float *f = x->data;
     int64_t count = 0;
+
     for (int64_t i = 0; i < n && x->bytes; i++) count += u8[i] != 0;
     for (int64_t i = 0; i < whole && !x->bytes; i += BLOCK) {
         int32_t part = 0;
         for (int k = 0; k < BLOCK; k++) part += f[i + k] != 0;
         count += part;
     }
+
     for (int64_t i = whole; i < n && !x->bytes; i++) count += f[i] != 0;
     return count;
 }
@@ -92,6 +97,7 @@ static Runs find_runs(const Numbers *x, size_t size, uint32_t *first, Run *run)
 {
     const int64_t gap = (int64_t)(sizeof(Run) / size);
     Runs all = {0, 0};
+
     for (int32_t d = 0; d < x->slices; d++) {
         int64_t from = d * x->slice, end = -1 - gap; // of the current run
         if (first) first[d] = (uint32_t)all.runs;
@@ -111,6 +117,7 @@ static Runs find_runs(const Numbers *x, size_t size, uint32_t *first, Run *run)
             }
         }
     }
+
     if (first) first[x->slices] = (uint32_t)all.runs;
     return all;
 }
@@ -164,6 +171,7 @@ static void fill(const Numbers *x, Pack *p)
 {
     const int64_t n = numel(p->dim);
     uint8_t *bit = p->data;
+
     switch (p->kind) {
     case PACK_BITS:
         for (int64_t i = 0; i < n; i++)
@@ -194,6 +202,7 @@ bool pack_make(const Tensor *t, Pack *out)
     if (bits) p.kind = PACK_BITS;
     const size_t size = dtype_bytes(p.type);
     p.bytes = bits ? (size_t)(n + 7) / 8 : (size_t)n * size;
+
     // at least half the size: reading runs is a little slower than reading
     // rows. Searched only if the values alone take no more
     size_t runs = 0;
@@ -230,6 +239,7 @@ void pack_read(const Pack *p, int32_t d, int32_t count, float *out)
     const int64_t at = d * slice, n = count * slice;
     const uint8_t *bit = p->data;
     CHECK(d >= 0 && count >= 0 && d + count <= p->dim.d);
+
     switch (p->kind) {
     case PACK_BITS:
         for (int64_t i = 0; i < n; i++)
@@ -253,6 +263,7 @@ static void read_runs_box(const Pack *p, int32_t d, const Box *box, float *out)
     const int64_t row = (int64_t)p->dim.w * p->dim.c;
     const int64_t left = (int64_t)box->from[0] * p->dim.c;
     const int64_t length = (int64_t)box->n[0] * p->dim.c;
+
     for (uint32_t r = first[d]; r < first[d + 1]; r++) {
         const int64_t from = run[r].at, to = from + run[r].count;
         // a run may span several rows
@@ -277,6 +288,7 @@ void pack_read_box(const Pack *p, const Box *box, float *out)
     const Dims n = p->dim;
     const int64_t length = (int64_t)box->n[0] * n.c;
     const uint8_t *bit = p->data;
+
     CHECK(box->from[0] >= 0 && box->from[0] + box->n[0] <= n.w &&
           box->from[1] >= 0 && box->from[1] + box->n[1] <= n.h &&
           box->from[2] >= 0 && box->from[2] + box->n[2] <= n.d);
@@ -287,6 +299,7 @@ void pack_read_box(const Pack *p, const Box *box, float *out)
     if (p->kind == PACK_RUNS)
         memset(out, 0,
                (size_t)(box->n[2] * (int64_t)box->n[1] * length) * sizeof *out);
+
     for (int32_t d = 0; d < box->n[2]; d++) {
         if (p->kind == PACK_RUNS)
             read_runs_box(p, box->from[2] + d, box,
@@ -311,11 +324,13 @@ static bool check_runs(const Pack *p, int64_t slice)
     const size_t size = dtype_bytes(p->type);
     const size_t head = ((size_t)p->dim.d + 1) * sizeof(uint32_t);
     const uint32_t *first = p->data;
+
     if (p->bytes < head) return false;
     const uint64_t runs = first[p->dim.d];
     if (first[0] != 0 || runs > (p->bytes - head) / sizeof(Run)) return false;
     const Run *run = (const Run *)(first + p->dim.d + 1);
     uint64_t values = 0;
+
     for (int32_t d = 0; d < p->dim.d; d++) {
         uint64_t end = 0;
         if (first[d] > first[d + 1] || first[d + 1] > runs) return false;
@@ -338,6 +353,7 @@ bool pack_check(const Pack *p)
               size_mul((size_t)n.d, (size_t)n.h, &count) &&
               size_mul(count, (size_t)n.w, &count) &&
               size_mul(count, (size_t)n.c, &count) && count < (size_t)1 << 40;
+
     if (ok && p->kind == PACK_DENSE)
         ok = size_mul(count, dtype_bytes(p->type), &size) && size == p->bytes;
     else if (ok && p->kind == PACK_BITS)

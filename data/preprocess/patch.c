@@ -92,6 +92,7 @@ Box part_box(const Steps *steps, Dims n, int32_t part)
     const int32_t all[3] = {n.w, n.h, n.d};
     Box box = {{0, 0, 0}, {n.w, n.h, n.d}};
     int32_t count[3];
+
     CHECK(!part_drawn(steps) && part >= 0 && part < part_count(steps, n));
     if (s && s->id == STEP_slices) {
         box.from[2] = part, box.n[2] = 1;
@@ -113,6 +114,7 @@ bool patch_class_counts(const Pack *label, PatchClassCounts *out)
     const Dims n = label->dim;
     const int64_t area = (int64_t)n.h * n.w;
     float *x = mem_alloc((size_t)area * sizeof *x);
+
     // counts of all possible classes; absent classes are removed below
     uint32_t(*all)[256] = mem_alloc((size_t)n.d * sizeof *all);
     bool seen[256] = {false}, ok = x && all;
@@ -123,18 +125,21 @@ bool patch_class_counts(const Pack *label, PatchClassCounts *out)
         for (int64_t i = 0; i < area; i++) all[d][(int)x[i]]++;
         for (int k = 1; k < 256; k++) seen[k] = seen[k] || all[d][k];
     }
+
     for (int k = 1; k < 256; k++) c.classes += seen[k];
     if (ok && c.classes) {
         c.label = mem_alloc((size_t)c.classes);
         c.count = mem_alloc((size_t)c.classes * (size_t)n.d * sizeof *c.count);
         ok = c.label && c.count;
     }
+
     for (int k = 1, i = 0; ok && k < 256; k++) {
         if (!seen[k]) continue;
         c.label[i] = (uint8_t)k;
         for (int32_t d = 0; d < n.d; d++) c.count[i * n.d + d] = all[d][k];
         i++;
     }
+
     mem_free(x);
     mem_free(all);
     if (!ok) patch_class_counts_free(&c);
@@ -156,6 +161,7 @@ static bool find_voxel(const Pack *label, const PatchClassCounts *class_counts,
     const Dims n = label->dim;
     const uint32_t *count = class_counts->count + (int64_t)k * n.d;
     int32_t d = 0;
+
     while (which >= count[d]) which -= count[d++];
     float *x = mem_alloc((size_t)n.h * (size_t)n.w * sizeof *x);
     if (!x) return false;
@@ -190,6 +196,7 @@ bool part_draw(const Steps *steps, Dims n, const PatchClassCounts *class_counts,
     const int32_t all[3] = {n.w, n.h, n.d};
     CHECK(part_drawn(steps));
     patch_extents(s, n, out->n);
+
     if (class_counts && class_counts->classes &&
         rng_uniform(draw, 0) < (float)s->patches.foreground) {
         if (!draw_voxel(label, class_counts, draw, out->from)) return false;
@@ -200,6 +207,7 @@ bool part_draw(const Steps *steps, Dims n, const PatchClassCounts *class_counts,
         }
         return true;
     }
+
     for (int a = 0; a < 3; a++)
         out->from[a] = (int32_t)rng_below(draw, 2 + (uint32_t)a,
                                           (uint32_t)(all[a] - out->n[a] + 1));
@@ -237,6 +245,7 @@ bool part_blend(const Steps *steps, Dims n, int32_t part, const float *sample,
     const DataStep *s = steps_parts(steps);
     const int32_t all[3] = {n.w, n.h, n.d};
     const Box box = part_box(steps, n, part);
+
     CHECK(s && s->id == STEP_patches && box.from[2] >= first);
     size_t room = 0;
     for (int a = 0; a < 3; a++) room += (size_t)box.n[a];
@@ -245,6 +254,7 @@ bool part_blend(const Steps *steps, Dims n, int32_t part, const float *sample,
     float *axis[3] = {w, w + box.n[0], w + box.n[0] + box.n[1]};
     for (int a = 0; a < 3; a++)
         axis_weights(s, all[a], box.n[a], box.from[a], axis[a]);
+
     for (int32_t d = 0; d < box.n[2]; d++)
         for (int32_t h = 0; h < box.n[1]; h++) {
             const float dh = axis[2][d] * axis[1][h];
@@ -256,6 +266,7 @@ bool part_blend(const Steps *steps, Dims n, int32_t part, const float *sample,
                 for (int32_t c = 0; c < n.c; c++)
                     *y++ += dh * axis[0][x] * *sample++;
         }
+
     mem_free(w);
     return true;
 }

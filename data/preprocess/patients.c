@@ -41,12 +41,14 @@ static bool take_names(Patients *p, const Dataset *ds)
         if (!(p->name[p->count] = mem_strdup(ds->cases[p->count].patient)))
             return false;
     qsort(p->name, (size_t)p->count, sizeof *p->name, by_name);
+
     for (int i = 0; i < p->count; i++) {
         if (count && !strcmp(p->name[count - 1], p->name[i]))
             mem_free(p->name[i]);
         else
             p->name[count++] = p->name[i];
     }
+
     p->count = count;
     return true;
 }
@@ -86,8 +88,10 @@ static bool walk_case(void *context, int thread, int item)
     const CaseFacts *facts = pipeline_facts(f->p, item);
     const Prepared *one;
     bool ok = true;
+
     (void)thread;
     if (!pipeline_get(f->p, item, &one)) return false;
+
     for (int k = 0; ok && k < one->fields; k++) {
         Volume v;
         if (to->first[k] == to->first[k + 1]) continue;
@@ -97,6 +101,7 @@ static bool walk_case(void *context, int thread, int item)
             f->part + (int64_t)item * to->first[MAX_FIELDS] + to->first[k]);
         volume_free(&v);
     }
+
     pipeline_put(f->p, one);
     return ok;
 }
@@ -107,6 +112,7 @@ static bool take_channels(Patients *to, const Pipeline *p, bool together)
 {
     const Dataset *ds = pipeline_dataset(p);
     const int32_t *first = pipeline_facts(p, 0)->channels;
+
     for (int f = 0; f < MAX_FIELDS; f++) {
         const bool image = f < ds->fields && ds->field[f].kind == FIELD_IMAGE;
         to->first[f + 1] = to->first[f] + (image ? together ? 1 : first[f] : 0);
@@ -149,8 +155,10 @@ static bool find(Patients *to, Pipeline *p, bool together,
     const Dataset *ds = pipeline_dataset(p); // without bad cases
     Finding f = {.p = p, .found = to, .together = together};
     bool ok = false;
+
     if (!take_names(to, ds) || !take_channels(to, p, together)) return false;
     const size_t slots = (size_t)to->first[MAX_FIELDS];
+
     // one more: a set without images needs none
     to->moments =
         mem_alloc(((size_t)to->count * slots + 1) * sizeof *to->moments);
@@ -163,7 +171,9 @@ static bool find(Patients *to, Pipeline *p, bool together,
         for (size_t c = 0; c < slots; c++)
             moments_merge(&row[c], &f.part[(size_t)i * slots + c]);
     }
+
     ok = check_contrast(to, ds);
+
 done:
     mem_free(f.part);
     return ok;
@@ -175,6 +185,7 @@ bool patients_find(const Dataset *ds, const Steps *steps,
     const int at = steps_per_patient(steps);
     Steps before;
     Pipeline *p;
+
     *out = NULL;
     if (at < 0) return true;
     if (!steps_before(steps, at, &before) ||
@@ -209,15 +220,18 @@ bool patients_normalize(const Patients *p, const DataStep *s,
     const Moments *row = row_of(p, patient);
     const int32_t slots = s->normalize.together ? 1 : n.c;
     float *x = v->voxels.data;
+
     CHECK(v->voxels.type == F32);
     if (!row || p->first[field + 1] - p->first[field] != slots)
         return fail_data("the files have changed since the run began");
+
     for (int32_t c = 0; c < slots; c++) {
         const Moments *m = &row[p->first[field] + c];
         const double scale = 1 / moments_sd(m);
         for (int64_t i = c; i < numel(n); i += slots)
             x[i] = (float)(((double)x[i] - m->mean) * scale);
     }
+
     v->unit = UNIT_NONE;
     return true;
 }

@@ -102,6 +102,7 @@ static bool scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
     int64_t area = (int64_t)facts->dim.h * facts->dim.w;
     // no label field: no foreground
     float *x = label < 0 ? NULL : mem_alloc((size_t)area * sizeof *x);
+
     if (label >= 0 && !x) return false;
     for (int32_t d = 0; d < n; d++) {
         bool in = c->slabs == 0, foreground = false;
@@ -119,6 +120,7 @@ static bool scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
         facts->foreground_slices += foreground;
         for (int64_t i = 0; x && i < area; i++) facts->voxels[(int)x[i]]++;
     }
+
     mem_free(x);
     return true;
 }
@@ -147,6 +149,7 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
     facts->hash = v->hash;
     facts->intensities = v->intensities;
     memcpy(facts->intensity, v->intensity, sizeof facts->intensity);
+
     for (int f = 0; f < v->fields; f++) {
         facts->channels[f] = v->field[f].dim.c;
         facts->bytes += (int64_t)v->field[f].bytes;
@@ -155,9 +158,11 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
         pack_read(&v->field[f], 0, 1, &length);
         facts->length = (int32_t)length;
     }
+
     pthread_mutex_lock(&p->lock);
     p->stored += found;
     p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
+
     // 2 KB per case: not for a hundred thousand photographs without a mask
     const bool labels = dataset_label(p->ds) >= 0;
     if (labels) facts->voxels = ARENA_NEW(&p->mem, int64_t, MAX_LABELS + 1);
@@ -196,9 +201,11 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     bool keeps = p->store &&
                  cache_key_case(&p->common, p->ds, item, &p->cache_key[item]) &&
                  cache_key_place(p->ds, item, &origin.place);
+
     if (p->patients && p->store)
         patients_cache_key(p->patients, p->ds->cases[item].patient,
                            &p->cache_key[item]);
+
     // an entry for a file that has changed must not be used later
     if (p->store) p->stamped[item] = keeps && same_files(p, item, &origin);
     bool found = stored(p, item, v, &facts->notes);
@@ -207,8 +214,10 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     if (ok && !found) facts->notes = keep_notes(p, &notes);
     dicom_notes_free(&notes);
     if (!ok) return false;
+
     // false: out of memory
     ok = facts->notes && take_facts(p, item, v, found);
+
     // the files are hashed after they were read: they must not have changed
     if (ok && !found && keeps && cache_key_bytes(p->ds, item, &origin.bytes) &&
         cache_key_place(p->ds, item, &after) &&
@@ -253,8 +262,10 @@ static bool leave_out(Pipeline *p)
     int good = 0, first = -1;
     Dataset *rest = NULL;
     int *item = mem_alloc((size_t)count * sizeof *item);
+
     p->bad = ARENA_NEW(&p->mem, BadCase, count);
     bool ok = item && p->bad;
+
     for (int i = 0; ok && i < count; i++) {
         const Case *c = &p->ds->cases[i];
         if (p->why[i]) {
@@ -268,6 +279,7 @@ static bool leave_out(Pipeline *p)
         if (p->stamped) p->stamped[good] = p->stamped[i];
         item[good++] = i;
     }
+
     // the tail only holds copies of entries that moved up
     for (int i = good; ok && p->class_counts && i < count; i++)
         p->class_counts[i] = (PatchClassCounts){0};
@@ -275,12 +287,14 @@ static bool leave_out(Pipeline *p)
         ok = fail_data("skip_bad: %d of %d cases cannot be read, more than "
                        "half; the first: %s",
                        p->bads, count, p->why[first]);
+
     if (ok && p->bads) {
         ok = dataset_pick(p->ds, item, good, &rest);
         if (ok) cache_pick(p->cache, item, good);
         if (ok) dataset_free(p->ds);
         if (ok) p->ds = rest;
     }
+
     mem_free(item);
     return ok;
 }
@@ -291,6 +305,7 @@ static bool open_one(void *context, int thread, int item)
     Opening *o = context;
     const PipelineOptions *how = o->options;
     const Prepared *v;
+
     watch_at(o->watch, thread, o->p->ds->cases[item].key);
     bool ok = cache_get(o->p->cache, item, how->stop, &v);
     if (ok) cache_put(o->p->cache, v);
@@ -325,6 +340,7 @@ static bool list_samples(Pipeline *p)
     bool sliced = steps_slices(&p->steps) != NULL;
     // 64 bits: all parts of all cases may exceed 2^31
     int64_t count = 0;
+
     for (int i = 0; i < p->ds->count; i++)
         count += sliced ? p->facts[i].slices
                         : part_count(&p->steps, p->facts[i].dim);
@@ -335,6 +351,7 @@ static bool list_samples(Pipeline *p)
     if (count > INT32_MAX) return fail_data("more than 2^31 samples");
     p->samples = ARENA_NEW(&p->mem, SampleId, count);
     if (!p->samples) return false;
+
     for (int32_t i = 0; i < p->ds->count; i++) {
         const int32_t parts = part_count(&p->steps, p->facts[i].dim);
         for (int32_t k = 0; k < parts; k++) {
@@ -418,10 +435,12 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
         goto done;
     }
     if (p->why) TRY(leave_out(p));
+
     // from this point a file that has changed is an error
     cache_set_make(p->cache, make);
     TRY(list_samples(p));
     *out = p;
+
 done:
     if (!*out) pipeline_free(p);
     return *out != NULL;
@@ -519,6 +538,7 @@ static bool sample_box(const Pipeline *p, SampleId id, uint32_t epoch,
                       .stream = RNG_PATCH,
                       .epoch = epoch,
                       .sample = (uint32_t)id.number};
+
     if (part_drawn(&p->steps))
         return part_draw(&p->steps, n, class_counts,
                          class_counts ? &v->field[dataset_label(p->ds)] : NULL,
@@ -539,9 +559,11 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
                      .stop = stop};
     const Prepared *v;
     Box box;
+
     // may prepare the case again if it was evicted
     if (!cache_get(p->cache, id.item, stop, &v)) return false;
     bool ok = sample_box(p, id, epoch, v, &box);
+
     for (int f = 0; ok && f < sample.fields; f++) {
         sample.data[f] = out[f];
         sample.dim[f] = case_dims(p, id.item, f);
@@ -555,6 +577,7 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
         prepared_sample(v, f, &box, &length);
         sample.length = (int32_t)length;
     }
+
     cache_put(p->cache, v);
     if (!ok) return false;
     if (!augment ||

@@ -49,6 +49,7 @@ static bool resize(Volume *v, FieldKind kind, const Grid *grid, int method)
         volume_free(v);
         *v = out;
     }
+
     if (v->unit == UNIT_PIXEL) round_pixels(v);
     return true;
 }
@@ -118,6 +119,7 @@ static bool run_step(Volume *v, FieldKind kind, const DataStep *s,
     if (!field_on_grid(kind)) return true;
     if (acts == ACTS_IMAGE && kind != FIELD_IMAGE) return true;
     if (acts == ACTS_LABEL && kind != FIELD_LABEL) return true;
+
     switch (s->id) {
     case STEP_orient:
         return orient(v, kind, (int)s->orient.plane);
@@ -170,6 +172,7 @@ static uint64_t volume_hash(const Volume *v)
                              (uint64_t)n.c};
     uint64_t a = 0xcbf29ce484222325u, b = 1, c = 2, word[3];
     const float *x = v->voxels.data, *end = x + numel(n);
+
     for (int i = 0; i < 4; i++) a = hash_mix(a, head[i]);
     for (; end - x >= 6; x += 6) {
         memcpy(word, x, sizeof word);
@@ -177,6 +180,7 @@ static uint64_t volume_hash(const Volume *v)
         b = hash_mix(b, word[1]);
         c = hash_mix(c, word[2]);
     }
+
     for (; x < end; x++) {
         *word = 0;
         memcpy(word, x, sizeof *x);
@@ -234,8 +238,10 @@ static bool find_box(const PreparedCase *m, const DataStep *s, Box *out)
                               (int)s->fit.at == FIT_START);
         return true;
     }
+
     const int32_t margin = (int32_t)s->crop.margin;
     const int label = dataset_label(m->ds);
+
     if ((int)s->crop.to == CROP_IMAGE) {
         const float *x = v->voxels.data;
         const int64_t count = numel(v->voxels.dim);
@@ -250,6 +256,7 @@ static bool find_box(const PreparedCase *m, const DataStep *s, Box *out)
         }
         return volume_box_above(v, level, margin, out);
     }
+
     if (label < 0)
         return fail_usage("to = \"label\", but the data set has no labels");
     return volume_box_above(&m->field[label], 0, margin, out);
@@ -297,6 +304,7 @@ static bool run_fields(PreparedCase *m, const DataStep *s)
                within("%s: %s", key, step);
     if ((s->id == STEP_fit || s->id == STEP_crop) && !find_box(m, s, &box))
         return within("%s: %s", key, step);
+
     for (int f = 0; f < m->ds->fields; f++) {
         const DatasetField *field = &m->ds->field[f];
         Volume *v = &m->field[f];
@@ -328,11 +336,13 @@ static bool run_steps(PreparedCase *m)
     const Steps *steps = m->steps;
     const DataStep *slices = steps_slices(steps);
     bool turn = slices && slices->slices.axis != AXIS_STORED;
+
     for (int f = 0; turn && f < m->ds->fields; f++)
         if (field_on_grid(m->ds->field[f].kind) &&
             !orient(&m->field[f], m->ds->field[f].kind,
                     (int)slices->slices.axis))
             return false;
+
     for (int i = 0; i < steps->count; i++)
         if (step_info[steps->step[i].id].phase == STEP_VOLUME &&
             !run_fields(m, &steps->step[i]))
@@ -348,6 +358,7 @@ static bool find_length(Grid input, Grid now, float *out)
     int32_t own = 0;
     if (!affine_invert(input.affine, to)) return false;
     affine_multiply(to, now.affine, to);
+
     for (int32_t w = 0; w < now.w; w++) {
         double x = to[0][0] * w + to[0][3];
         // a tolerance for rounding of the affines
@@ -357,6 +368,7 @@ static bool find_length(Grid input, Grid now, float *out)
                               "the samples; fix: fit with at = \"start\"");
         own++;
     }
+
     *out = (float)own;
     return true;
 }
@@ -386,6 +398,7 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
         out->intensities = intensity_find(&m.field[0], out->intensity);
     TRY(run_steps(&m));
     out->grid = volume_grid(&m.field[0]);
+
     for (int f = 0; f < ds->fields; f++) {
         Tensor *x = &m.field[f].voxels;
         if (ds->field[f].kind == FIELD_LENGTH &&
@@ -398,7 +411,9 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
         out->bytes += out->field[f].bytes;
         volume_free(&m.field[f]);
     }
+
     ok = true;
+
 done:
     fields_free(field);
     if (!ok) prepared_free(out);

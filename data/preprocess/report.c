@@ -60,6 +60,7 @@ char *pipeline_report(Pipeline *p, Arena *mem)
     char input[INPUT_TEXT], share[256] = "", dims[DIMS_TEXT];
     int64_t voxels[MAX_LABELS + 1] = {0}, all = 0, slices = 0, marked = 0;
     int64_t bytes = 0;
+
     for (int i = 0; i < ds->count; i++) {
         const CaseFacts *f = pipeline_facts(p, i);
         slices += f->slices, marked += f->foreground_slices;
@@ -67,18 +68,21 @@ char *pipeline_report(Pipeline *p, Arena *mem)
         for (int k = 0; f->voxels && k <= MAX_LABELS; k++)
             voxels[k] += f->voxels[k], all += f->voxels[k];
     }
+
     for (int k = 1; k <= MAX_LABELS && all; k++) {
         size_t at = strlen(share);
         if (voxels[k])
             snprintf(share + at, sizeof share - at, "; class %d %.3g %%", k,
                      100.0 * (double)voxels[k] / (double)all);
     }
+
     if (dataset_label(ds) >= 0) {
         size_t at = strlen(share);
         snprintf(share + at, sizeof share - at,
                  "; %lld of %lld slices with foreground", (long long)marked,
                  (long long)slices);
     }
+
     input_text(p, rank, input);
     CacheStats c = pipeline_cache(p);
     const BadCase *bad;
@@ -98,6 +102,7 @@ char *pipeline_report(Pipeline *p, Arena *mem)
         dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
         c.count, noun[rank], c.count == 1 ? "" : "s");
     if (!text) return NULL;
+
     // volumes mapped from the store do not count in the cache
     if (c.kept && !c.bytes)
         return arena_printf(mem, "%smapped from the file of prepared cases",
@@ -138,6 +143,7 @@ static bool common_dims(const Pipeline *p, int field, bool any_w, Dims *out)
     const int rank = pipeline_rank(p, field);
     const Dims want = *out = pipeline_dims_of(p, 0, field);
     const int first = pipeline_id(p, 0).item;
+
     for (int32_t i = 1; i < pipeline_samples(p); i++) {
         const int item = pipeline_id(p, i).item;
         Dims n = pipeline_dims_of(p, i, field), like = want;

@@ -92,6 +92,7 @@ static bool case_voxels(const Fit *fit, int item, Values *out)
     float *label = NULL, length = 0, *block[MAX_FIELDS] = {NULL};
     size_t bytes;
     bool ok = false;
+
     *out = (Values){NULL, 0};
     TRY(size_mul((size_t)(to - from), (size_t)numel(n) * sizeof(float),
                  &bytes));
@@ -106,7 +107,9 @@ static bool case_voxels(const Fit *fit, int item, Values *out)
         select_voxels(n, block[fit->field], label,
                       fit->length < 0 ? n.w : (int32_t)length, out);
     }
+
     ok = true;
+
 done:
     mem_free(label);
     mem_free(block[fit->field]);
@@ -159,11 +162,13 @@ static bool walk_case(void *context, int thread, int item)
     const size_t n = (size_t)fit->rows * BINS;
     uint32_t **counts = &fit->counts[thread];
     Values v = {NULL, 0};
+
     if (fit->first && fit->first[item] == fit->first[item + 1]) return true;
     if (n && !*counts && !(*counts = mem_alloc(n * sizeof **counts)))
         return false;
     if (!(fit->p ? case_voxels(fit, item, &v) : case_numbers(fit, item, &v)))
         return false;
+
     if (!n) {
         for (int32_t c = 0; c < fit->channels; c++)
             fit->moments[item * fit->channels + c] = moments_of(
@@ -176,6 +181,7 @@ static bool walk_case(void *context, int thread, int item)
         pthread_mutex_unlock(&fit->lock);
         memset(*counts, 0, n * sizeof **counts);
     }
+
     mem_free(v.x);
     return true;
 }
@@ -235,8 +241,10 @@ static bool find_bounds(Fit *fit, int threads)
     const double *clip = fit->step->standardize.clip;
     double part[2];
     int rows = 0;
+
     if (!histogram_walk(fit, fit->channels, false, threads)) return false;
     if (!fit->count) return nothing_selected(fit);
+
     for (int32_t c = 0; c < fit->channels; c++) {
         for (int k = 0; k < RANKS; k++) {
             Rank *r = &fit->rank[c][k];
@@ -249,6 +257,7 @@ static bool find_bounds(Fit *fit, int threads)
             r->row = k && r[-1].bin == r->bin ? r[-1].row : rows++;
         }
     }
+
     if (!histogram_walk(fit, rows, true, threads)) return false;
     for (int32_t c = 0; c < fit->channels; c++) {
         for (int k = 0; k < RANKS; k++) {
@@ -288,6 +297,7 @@ static bool find_numbers(Fit *fit, DataStep *s, int threads)
     s->standardize.mean_count = s->standardize.sd_count = fit->channels;
     s->standardize.low_count = cut ? fit->channels : 0;
     s->standardize.high_count = s->standardize.low_count;
+
     for (int32_t c = 0; c < fit->channels; c++) {
         const Moments m = merge(fit, c);
         if (m.n == 0) return nothing_selected(fit);
@@ -313,6 +323,7 @@ static bool open_cases(Fit *fit, const Steps *steps, int at,
     const Dataset *ds = fit->ds;
     const size_t cases = (size_t)ds->count;
     Steps before;
+
     if (ds->field[fit->field].kind == FIELD_NUMBER) {
         Volume v;
         if (!case_load(ds, 0, fit->field, NULL, &v, NULL)) return false;
@@ -339,11 +350,13 @@ static bool open_cases(Fit *fit, const Steps *steps, int at,
                                  fit->channels, ds->cases[i].key, c);
         }
     }
+
     if (fit->channels > MAX_STEP_REALS)
         return fail_usage("standardize: %s has %d channels, at most %d are "
                           "standardized; fix: normalize",
                           ds->field[fit->field].name, fit->channels,
                           MAX_STEP_REALS);
+
     const size_t n = (size_t)fit->channels;
     fit->rank = mem_alloc(n * sizeof *fit->rank);
     fit->moments = mem_alloc(cases * n * sizeof *fit->moments);
@@ -362,6 +375,7 @@ static bool say(const Fit *fit, const DataStep *s, Arena *mem,
         line =
             arena_printf(mem, "%s, %lld voxels%s", line, (long long)fit->count,
                          fit->label < 0 ? "" : " with a label");
+
     for (int32_t c = 0; line && c < fit->channels && c < SHOWN; c++) {
         line = arena_printf(mem, "%s%s mean %.7g, sd %.7g", line, c ? ";" : ":",
                             s->standardize.mean[c], s->standardize.sd[c]);
@@ -369,6 +383,7 @@ static bool say(const Fit *fit, const DataStep *s, Arena *mem,
             line = arena_printf(mem, "%s in %.7g .. %.7g", line,
                                 s->standardize.low[c], s->standardize.high[c]);
     }
+
     if (line)
         line = arena_printf(mem, "%s%s\n", line,
                             fit->channels > SHOWN ? "; ..." : "");
@@ -405,6 +420,7 @@ static bool fit_step(const Dataset *ds, Steps *steps, int at,
     Fit fit = {
         .ds = ds, .step = s, .stop = options->stop, .label = -1, .length = -1};
     bool ok = false;
+
     TRY(find_field(ds, s, &fit.field));
     if (s->standardize.mean_count > 0) return true; // given in the recipe
     if ((int)s->standardize.of == OF_FOREGROUND &&
@@ -417,6 +433,7 @@ static bool fit_step(const Dataset *ds, Steps *steps, int at,
     TRY(find_numbers(&fit, s, options->threads));
     TRY(say(&fit, s, mem, said));
     ok = true;
+
 done:
     pipeline_free(fit.p);
     mem_free(fit.first);

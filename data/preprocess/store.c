@@ -197,6 +197,7 @@ bool store_open(const char *path, Store **out)
     Header h;
     uint64_t bytes;
     bool ok = false;
+
     *out = NULL;
     Store *s = mem_alloc(sizeof *s);
     if (!s) return false;
@@ -219,6 +220,7 @@ bool store_open(const char *path, Store **out)
     s->stats.cases = s->count, s->stats.bytes = (int64_t)bytes;
     *out = s;
     ok = true;
+
 done:
     if (!ok) store_close(s);
     return ok;
@@ -263,6 +265,7 @@ static Prepared entry_case(Entry *e, const uint8_t *map)
                   .input = disk_grid(e->size[1], e->input)};
     p.intensities = e->intensities;
     memcpy(p.intensity, e->intensity, sizeof p.intensity);
+
     for (int f = 0; f < e->fields; f++) {
         const DiskField *d = &e->field[f];
         p.field[f] = (Pack){.dim = {1, d->d, d->h, d->w, d->c},
@@ -318,11 +321,13 @@ void store_get(Store *s, const CacheKey *cache_key, Prepared *out,
     pthread_mutex_lock(&s->lock);
     const Entry *at = find(s, cache_key);
     Seen seen = at ? (Seen)s->seen[at - s->entry] : DAMAGED;
+
     // a copy: another thread may load a new index
     if (at) e = *at;
     const uint8_t *map = last_map(s, &bytes);
     pthread_mutex_unlock(&s->lock);
     bool checked = at && seen == UNSEEN;
+
     // reads the whole case, so other threads may read at the same time
     if (checked) seen = entry_good(&e, map, bytes) ? GOOD : DAMAGED;
     *found = seen == GOOD;
@@ -373,6 +378,7 @@ static bool begin_adding(Store *s)
     if (!read_header(s, &h, &bytes)) return false;
     if (!h.entry_bytes)
         return fail_data("%s: changed while it was open", s->path);
+
     // after the index: an uncommitted tail is overwritten
     s->end = h.entries ? h.index_at + h.entries * sizeof(Entry) : sizeof h;
     return (int64_t)h.entries == s->count || load_index(s, &h, bytes);
@@ -399,6 +405,7 @@ static Entry new_entry(const CacheKey *cache_key, const Origin *origin,
     memcpy(e.input, p->input.affine, sizeof e.input);
     e.intensities = p->intensities;
     memcpy(e.intensity, p->intensity, sizeof e.intensity);
+
     for (int f = 0; f < p->fields; f++) {
         const Pack *x = &p->field[f];
         e.field[f] = (DiskField){.piece = new_piece(x->data, x->bytes),
@@ -409,6 +416,7 @@ static Entry new_entry(const CacheKey *cache_key, const Origin *origin,
                                  .kind = (int32_t)x->kind,
                                  .type = (int32_t)x->type};
     }
+
     e.notes = new_piece(notes, strlen(notes) + 1);
     return e;
 }
@@ -458,6 +466,7 @@ void store_add(Store *s, const CacheKey *cache_key, const Origin *origin,
     else
         give_up(s);
     pthread_mutex_unlock(&s->lock);
+
     // the positions are reserved: other threads may write at their own
     for (int f = 0; ok && f < p->fields; f++)
         ok = write_all(s, e.field[f].piece.at, p->field[f].data,
@@ -494,6 +503,7 @@ static bool write_index(Store *s)
     Entry *list = mem_alloc((size_t)(s->count + s->adds) * sizeof *list);
     Header h = {.order = ORDER, .format = FORMAT, .entry_bytes = sizeof(Entry)};
     bool ok = false;
+
     TRY(list);
     h.entries = (uint64_t)merge(s, list);
     const size_t bytes = (size_t)h.entries * sizeof(Entry);
@@ -513,6 +523,7 @@ static bool write_index(Store *s)
         goto done;
     }
     ok = load_index(s, &h, s->end);
+
 done:
     mem_free(list);
     return ok;
@@ -522,6 +533,7 @@ bool store_commit(Store *s)
 {
     bool ok = true;
     pthread_mutex_lock(&s->lock);
+
     if (s->kind != ERR_NONE) {
         ok = err_set(s->kind, s->why);
     } else if (s->adds) {
@@ -529,6 +541,7 @@ bool store_commit(Store *s)
         if (ok) s->stats.added += s->adds - s->moved;
         s->stats.cases = s->count, s->stats.bytes = (int64_t)s->end;
     }
+
     s->adds = s->moved = 0;
     if (s->writes) (void)flock(s->fd, LOCK_UN);
     s->writes = false;
@@ -560,6 +573,7 @@ bool store_look(const char *path, StoreStats *out, bool *current)
     uint64_t bytes;
     Store s = {.path = (char *)path, .fd = -1};
     bool ok = false;
+
     *out = (StoreStats){0};
     s.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (s.fd < 0) return fail("%s: %s", path, strerror(errno));
@@ -568,6 +582,7 @@ bool store_look(const char *path, StoreStats *out, bool *current)
     *current = h.entry_bytes && s.count == (int64_t)h.entries;
     out->cases = s.count, out->bytes = (int64_t)bytes;
     ok = true;
+
 done:
     if (s.maps) munmap((void *)s.map[0].data, s.map[0].bytes);
     mem_free(s.entry);

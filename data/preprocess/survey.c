@@ -57,6 +57,7 @@ static void count_values(const Volume *v, SurveyField *out)
         out->lo = fmin(out->lo, x), out->hi = fmax(out->hi, x);
         sum += x;
     }
+
     out->mean = sum / (double)n;
     for (int64_t i = 0; i < n; i++) {
         double off = volume_value(v, i) - out->mean;
@@ -88,6 +89,7 @@ static Slice look_at_slice(const Volume *v, int32_t d)
     const int64_t area = (int64_t)n.h * n.w * n.c;
     const float *x = (const float *)v->voxels.data + d * area;
     Slice s = {.hash = 0xcbf29ce484222325u, .d = d, .flat = true};
+
     for (int64_t i = 0; i < area; i++) {
         uint32_t bits;
         float y = x[i] + 0.0f; // -0 is 0
@@ -127,8 +129,10 @@ static bool count_slices(const Volume *v, SurveyCase *out)
     // the first and the last slice with contrast
     int32_t first = n.d, last = -1;
     Slice *slice = mem_alloc((size_t)n.d * sizeof *slice);
+
     if (!slice) return false;
     out->hash = ((uint64_t)n.w << 40) ^ ((uint64_t)n.h << 20) ^ (uint64_t)n.c;
+
     for (int32_t d = 0; d < n.d; d++) {
         slice[d] = look_at_slice(v, d);
         out->hash = (out->hash ^ slice[d].hash) * 0x9E3779B97F4A7C15u;
@@ -137,6 +141,7 @@ static bool count_slices(const Volume *v, SurveyCase *out)
         first = d < first ? d : first;
         last = d;
     }
+
     for (int32_t d = 0; d < n.d; d++) {
         out->constant += slice[d].flat;
         out->gaps += slice[d].flat && d > first && d < last;
@@ -158,6 +163,7 @@ static void count_classes(const Volume *mask, const Volume *image,
     const float *x = image ? image->voxels.data : NULL;
     const int32_t c = image ? image->voxels.dim.c : 0;
     const float lowest = x ? numbers_lowest(x, area * n.d, c) : 0;
+
     for (int32_t d = 0; d < n.d; d++) {
         const int64_t before = out->foreground;
         for (int64_t i = d * area; i < (d + 1) * area; i++) {
@@ -180,9 +186,11 @@ static bool survey_fields(Survey *s, int item, DicomNotes *notes,
     const Dataset *ds = s->ds;
     SurveyCase *c = &s->cases[item];
     const int label = dataset_label(ds);
+
     c->left = -1;
     const Volume *first = &field[0];
     bool ok = true;
+
     for (int f = 0; ok && f < ds->fields; f++) {
         const FieldKind kind = ds->field[f].kind;
         if (kind == FIELD_LENGTH) continue;
@@ -225,6 +233,7 @@ static int32_t choose_slice(const Pack *label, int32_t d, float *plane)
 {
     const int64_t area = (int64_t)label->dim.h * label->dim.w;
     int32_t marked = 0, seen = 0;
+
     for (int pass = 0; pass < 2; pass++)
         for (int32_t k = 0; k < d; k++) {
             bool any = false;
@@ -249,10 +258,12 @@ static bool keep_slice(Survey *s, const Prepared *p, int label, SurveyCase *c)
     size_t bytes = (size_t)area * (size_t)n.c * sizeof(float);
     float *x = mem_alloc(bytes), *y = mem_alloc(bytes);
     bool ok = x && y;
+
     if (!ok) goto done;
     int32_t d = n.d / 2;
     if (label >= 0) d = choose_slice(&p->field[label], n.d, y);
     pack_read(&p->field[0], d, 1, x);
+
     // only the first channel
     for (int64_t i = 0; n.c > 1 && i < area; i++) x[i] = x[i * n.c];
     if (label >= 0) pack_read(&p->field[label], d, 1, y);
@@ -261,6 +272,7 @@ static bool keep_slice(Survey *s, const Prepared *p, int label, SurveyCase *c)
     const size_t pixels = (size_t)c->w * (size_t)c->h;
     uint8_t *gray = keep(s, pixels), *outline = keep(s, pixels);
     TRY(ok = gray && outline);
+
     for (int32_t j = 0; j < c->h; j++)
         for (int32_t i = 0; i < c->w; i++) {
             const int64_t at =
@@ -269,7 +281,9 @@ static bool keep_slice(Survey *s, const Prepared *p, int label, SurveyCase *c)
             gray[j * c->w + i] = (uint8_t)(255 * fmin(fmax(v, 0), 1) + 0.5);
             outline[j * c->w + i] = label >= 0 && y[at] != 0;
         }
+
     c->gray = gray, c->label = outline;
+
 done:
     mem_free(x);
     mem_free(y);
@@ -283,6 +297,7 @@ static bool survey_steps(Survey *s, int item, Volume field[MAX_FIELDS])
     SurveyCase *c = &s->cases[item];
     if (!prepare_loaded(s->ds, item, &s->steps, NULL, s->stop, field, &p))
         return take_fault(s, &c->fault);
+
     for (int f = 0; f < p.fields; f++) {
         const DatasetField *field_of = &s->ds->field[f];
         const Dims n = p.field[f].dim;
@@ -290,8 +305,10 @@ static bool survey_steps(Survey *s, int item, Volume field[MAX_FIELDS])
             field_on_grid(field_of->kind) ? part_dims(&s->steps, n) : n;
         c->field[f].rank = part_rank(&s->steps, field_of->rank);
     }
+
     const int label = dataset_label(s->ds);
     bool ok = label < 0 || count_left(&p.field[label], &c->left);
+
     // a sequence is not a picture
     if (ok && s->ds->field[0].rank >= 2) ok = keep_slice(s, &p, label, c);
     prepared_free(&p);
@@ -307,6 +324,7 @@ static bool keep_warnings(Survey *s, const DicomNotes *notes, SurveyCase *c)
         bytes += n->warning ? strlen(n->text) + 1 : 0;
     char *text = keep(s, bytes);
     if (!text) return false;
+
     for (const DicomNote *n = notes->first; n; n = n->next) {
         if (!n->warning) continue;
         size_t length = strlen(n->text);
@@ -314,6 +332,7 @@ static bool keep_warnings(Survey *s, const DicomNotes *notes, SurveyCase *c)
         text[at + length] = '\n';
         at += length + 1;
     }
+
     text[at] = 0;
     c->notes = text;
     return true;
@@ -331,6 +350,7 @@ static bool survey_one(void *context, int thread, int item)
     bool ok = survey_fields(s, item, &notes, field, &whole) &&
               keep_warnings(s, &notes, &s->cases[item]);
     dicom_notes_free(&notes);
+
     // otherwise the steps would only repeat the faults
     if (ok && whole) return survey_steps(s, item, field);
     fields_free(field);
@@ -388,12 +408,14 @@ bool survey_picture(const Survey *s, int item, Picture *out)
     const size_t pixels = (size_t)c->w * (size_t)c->h;
     float *plane = mem_alloc(pixels * sizeof *plane);
     bool ok = plane && picture_new(out, c->w * zoom, c->h * zoom, 0);
+
     if (ok) {
         for (size_t i = 0; i < pixels; i++) plane[i] = c->gray[i];
         picture_gray(out, 0, 0, zoom, plane, c->w, c->h, 0, 255);
         for (size_t i = 0; i < pixels; i++) plane[i] = c->label[i];
         picture_contour(out, 0, 0, zoom, plane, c->w, c->h, 0.5, 1.2, 0xff4b3e);
     }
+
     mem_free(plane);
     return ok;
 }

@@ -22,6 +22,7 @@ static void copy_rows(const Volume *v, const Box *box, Volume *out)
     const int32_t from = w0 < 0 ? -w0 : 0;
     const int32_t to = n.w - w0 < m.w ? n.w - w0 : m.w;
     const size_t size = dtype_bytes(v->voxels.type) * (size_t)n.c;
+
     for (int32_t d = 0; d < m.d; d++)
         for (int32_t h = 0; h < m.h; h++) {
             int32_t sd = d + box->from[2], sh = h + box->from[1];
@@ -69,8 +70,10 @@ bool volume_box_above(const Volume *v, float level, int32_t margin, Box *out)
     const uint8_t *u8 = v->voxels.data;
     const float *f32 = v->voxels.data;
     int32_t lo[3] = {n.w, n.h, n.d}, hi[3] = {-1, -1, -1}, size[3];
+
     CHECK(bytes || v->voxels.type == F32);
     volume_extents(v, size);
+
     for (int64_t i = 0; i < numel(n); i++) {
         if (!((bytes ? u8[i] : f32[i]) > level)) continue;
         const int64_t p = i / n.c;
@@ -81,9 +84,11 @@ bool volume_box_above(const Volume *v, float level, int32_t margin, Box *out)
             if (at[a] > hi[a]) hi[a] = at[a];
         }
     }
+
     if (hi[0] < 0)
         return fail_data("no voxel is above %g: there is nothing to crop to",
                          (double)level);
+
     for (int a = 0; a < 3; a++) {
         // in 64 bits, because the margin has no limit
         int64_t from = (int64_t)lo[a] - margin, to = (int64_t)hi[a] + margin;

@@ -42,8 +42,10 @@ typedef struct Job {
 static Tap tap_at(double at, int32_t n, Interpolation how)
 {
     Tap out = {-1, -1, 0};
+
     // NaN fails the first comparison and counts as outside
     if (!(at >= -0.5 - SAME_PLACE) || at >= n - 0.5 - SAME_PLACE) return out;
+
     if (how == NEAREST) {
         out.lo = (int32_t)(at + 0.5 + SAME_PLACE);
     } else {
@@ -55,6 +57,7 @@ static Tap tap_at(double at, int32_t n, Interpolation how)
         if (t > 1 - SAME_PLACE) t = 0, out.lo++;
         out.t = t < SAME_PLACE ? 0 : (float)t;
     }
+
     out.hi = out.t > 0 ? out.lo + 1 : out.lo;
     return out;
 }
@@ -73,6 +76,7 @@ static void fill(const Job *j, int64_t i, int64_t count)
 {
     float v = roundf(j->outside);
     void *y = j->out->voxels.data;
+
     switch (j->out->voxels.type) {
     case U8: {
         uint8_t b = v > 255 ? 255 : v > 0 ? (uint8_t)v : 0;
@@ -143,6 +147,7 @@ static void blend(const Job *j, int64_t at, float weight, bool first,
         hi = (hi - lo + 1) * c - 1, lo = 0;
         c = step = 1;
     }
+
     switch (j->in->voxels.type) {
     case U8:
         BLEND(uint8_t);
@@ -161,6 +166,7 @@ static void interpolate(const Job *j, const Tap *taps, const float *line,
 {
     int64_t c = j->in->voxels.dim.c;
     float *y = (float *)j->out->voxels.data + at;
+
     for (int32_t i = 0; i < j->box.n[0]; i++, y += c) {
         Tap p = taps[i];
         for (int64_t k = 0; k < c; k++) {
@@ -181,6 +187,7 @@ static void gather(const Job *j, const Tap *taps, int64_t at, int64_t to)
     int64_t c = j->in->voxels.dim.c, step = j->stride[j->from[0]];
     const char *x = j->in->voxels.data;
     char *y = j->out->voxels.data;
+
     for (int32_t i = 0; i < j->box.n[0]; i++, to += c) {
         if (taps[i].lo < 0) {
             fill(j, to, c);
@@ -212,6 +219,7 @@ static void resample_lines(const Job *j, Tap *const taps[3], float *line)
     int64_t c = j->in->voxels.dim.c, to = 0, length = j->box.n[0] * c;
     // taps do not always rise: an axis may be mirrored
     int64_t lo = INT64_MAX, hi = -1;
+
     for (int32_t i = 0; i < j->box.n[0]; i++) {
         if (taps[0][i].lo < 0) continue;
         lo = taps[0][i].lo < lo ? taps[0][i].lo : lo;
@@ -219,6 +227,7 @@ static void resample_lines(const Job *j, Tap *const taps[3], float *line)
         lo = taps[0][i].hi < lo ? taps[0][i].hi : lo;
         hi = taps[0][i].hi > hi ? taps[0][i].hi : hi;
     }
+
     for (int32_t d = 0; d < j->box.n[2]; d++)
         for (int32_t h = 0; h < j->box.n[1]; h++, to += length) {
             Tap p = taps[2][d], q = taps[1][h];
@@ -254,6 +263,7 @@ static bool resample_separable(const Job *j)
     float *line = NULL;
     size_t count, bytes;
     bool ok = false;
+
     for (int a = 0; a < 3; a++) {
         int s = j->from[a];
         TRY(size_mul((size_t)j->box.n[a], sizeof(Tap), &bytes));
@@ -262,12 +272,14 @@ static bool resample_separable(const Job *j)
             taps[a][i] = tap_of(
                 j, s, j->map[s][a] * (j->box.from[a] + i) + j->map[s][3]);
     }
+
     TRY(size_mul((size_t)j->in_n[j->from[0]], (size_t)j->in->voxels.dim.c,
                  &count));
     TRY(size_mul(count, sizeof *line, &bytes));
     TRY(line = mem_alloc(bytes));
     resample_lines(j, taps, line);
     ok = true;
+
 done:
     for (int a = 0; a < 3; a++) mem_free(taps[a]);
     mem_free(line);
@@ -283,6 +295,7 @@ static void sample(const Job *j, const Tap tap[3], int64_t to)
         fill(j, to, c);
         return;
     }
+
     if (j->how == NEAREST) {
         size_t size = dtype_bytes(j->in->voxels.type);
         int64_t at = tap[0].lo * j->stride[0] + tap[1].lo * j->stride[1] +
@@ -292,6 +305,7 @@ static void sample(const Job *j, const Tap tap[3], int64_t to)
                (size_t)c * size);
         return;
     }
+
     float *y = (float *)j->out->voxels.data + to;
     for (int64_t k = 0; k < c; k++) {
         double sum = 0;

@@ -32,14 +32,17 @@ static Taps *make_taps(const Axis *a, ScaleFilter filter)
     const double reach = (filter == SCALE_TRIANGLE ? 1 : 2) * scale;
     const size_t most = (size_t)(2 * reach) + 3;
     size_t weights, bytes;
+
     if (!size_mul(most, (size_t)a->out, &weights) ||
         !size_mul(weights, sizeof(float), &weights) ||
         !size_mul((size_t)a->out, sizeof(Taps), &bytes) ||
         !size_add(bytes, weights, &bytes))
         return NULL;
+
     Taps *taps = mem_alloc(bytes);
     if (!taps) return NULL;
     float *weight = (float *)(taps + a->out);
+
     for (int32_t i = 0; i < a->out; i++, weight += most) {
         const double at = a->first + i * a->step;
         int32_t lo = (int32_t)fmax(0, ceil(at - reach));
@@ -82,6 +85,7 @@ static bool scale_axis(Volume *v, int axis, const Axis *a, ScaleFilter filter)
     Dims n = v->voxels.dim, m = n;
     Volume out;
     int64_t inner = n.c, outer;
+
     *(axis == 0 ? &m.w : axis == 1 ? &m.h : &m.d) = a->out;
     if (axis > 0) inner *= n.w;
     if (axis > 1) inner *= n.h;
@@ -104,6 +108,7 @@ bool volume_scale(const Volume *v, const Grid *grid, ScaleFilter filter,
     const Dims n = v->voxels.dim;
     const int32_t in[3] = {n.w, n.h, n.d}, to[3] = {grid->w, grid->h, grid->d};
     double from[4][4], inverse[4][4], goal[4][4];
+
     CHECK(v->voxels.type == F32 && v->unit != UNIT_LABEL);
     memcpy(from, v->affine, sizeof from);
     memcpy(goal, grid->affine, sizeof goal);
@@ -112,6 +117,7 @@ bool volume_scale(const Volume *v, const Grid *grid, ScaleFilter filter,
     if (!volume_new(out, n, F32)) return false;
     memcpy(out->voxels.data, v->voxels.data, tensor_bytes(&v->voxels));
     out->unit = v->unit;
+
     for (int a = 0; a < 3; a++) {
         const Axis axis = {in[a], to[a], inverse[a][3], inverse[a][a]};
         // differences by rounding of the affines are ignored
@@ -121,6 +127,7 @@ bool volume_scale(const Volume *v, const Grid *grid, ScaleFilter filter,
         volume_free(out);
         return within("scale");
     }
+
     memcpy(out->affine, grid->affine, sizeof out->affine);
     return true;
 }

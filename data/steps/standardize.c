@@ -16,6 +16,7 @@ bool standardize_settle(const DataStep *s)
     if ((int)s->standardize.sd_count != n)
         return fail_usage("standardize: %d numbers in mean, %d in sd", n,
                           (int)s->standardize.sd_count);
+
     if ((int)s->standardize.low_count != (cut ? n : 0) ||
         (int)s->standardize.high_count != (cut ? n : 0))
         return fail_usage("standardize: %d numbers in mean, %d in low, %d in "
@@ -23,6 +24,7 @@ bool standardize_settle(const DataStep *s)
                           n, (int)s->standardize.low_count,
                           (int)s->standardize.high_count,
                           cut ? "as many, for clip" : "none without clip");
+
     for (int i = 0; i < n; i++) {
         if (!(s->standardize.sd[i] > 0))
             return fail_usage("standardize: sd is 0, wanted more");
@@ -49,17 +51,20 @@ bool standardize_volume(const DataStep *s, Volume *v)
     const int n = (int)s->standardize.mean_count;
     const Dims dim = v->voxels.dim;
     float *x = v->voxels.data;
+
     CHECK(v->voxels.type == F32);
     if (!n)
         return fail_usage(
             "its mean and sd are not known yet: they come from the training "
             "set; fix: train with the recipe, or in a script set = "
             "set:fitted(), and other:fitted_as(set)");
+
     if (n != dim.c)
         return fail_usage(
             "its mean and sd have %d channel%s, this field has %d", n,
             n == 1 ? "" : "s", dim.c);
     const bool cut = s->standardize.low_count > 0;
+
     for (int32_t c = 0; c < n; c++) {
         const double mean = s->standardize.mean[c];
         const double scale = 1 / s->standardize.sd[c];
@@ -74,6 +79,7 @@ bool standardize_volume(const DataStep *s, Volume *v)
             x[i] = (float)y;
         }
     }
+
     v->unit = UNIT_NONE;
     return true;
 }
@@ -85,6 +91,7 @@ const float *standardize_zero(const Steps *steps, const Dataset *ds,
     bool moved = false;
     while (field < ds->fields && ds->field[field].kind != FIELD_NUMBER) field++;
     memset(zero, 0, MAX_STEP_REALS * sizeof *zero);
+
     for (int i = 0; i < steps->count && field < ds->fields; i++) {
         const DataStep *s = &steps->step[i];
         if (s->id != STEP_standardize || standardize_field(s, ds) != field)

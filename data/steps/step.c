@@ -61,6 +61,7 @@ static const StepAttr *attr_find(const DataStep *s, const char *name, int *at)
     const StepInfo *info = &step_info[s->id];
     char known[256] = "";
     *at = 0;
+
     for (int i = 0; i < info->attrs; *at += info->attr[i++].words) {
         const StepAttr *a = &info->attr[i];
         if (!strcmp(a->name, name)) return a;
@@ -68,6 +69,7 @@ static const StepAttr *attr_find(const DataStep *s, const char *name, int *at)
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                  a->name);
     }
+
     fail_usage("%s has no option \"%s\"; it has %s", info->name, name, known);
     return NULL;
 }
@@ -107,6 +109,7 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
     const char *row = step_info[s->id].name;
     int at;
     const StepAttr *a = attr_find(s, name, &at);
+
     if (!a) return false;
     if (!count_fits(a, count)) {
         char got[48];
@@ -123,8 +126,10 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
                                            : "one number",
                           got);
     }
+
     // a choice is stored as its position, so its range follows from the names
     double max = a->kind == 'C' ? choice_count(a->choices) - 1 : a->max;
+
     for (int i = 0; i < count; i++) {
         // written so that NaN is out of range
         if (!(value[i] >= a->min && value[i] <= max))
@@ -134,9 +139,11 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
             return fail_usage("%s: %s is %g, wanted a whole number", row, name,
                               value[i]);
     }
+
     if (a->kind == 'R' && value[0] > value[1])
         return fail_usage("%s: %s is {%g, %g}, wanted {lo, hi} with lo <= hi",
                           row, name, value[0], value[1]);
+
     // a list is preceded by its count
     double *word = s->word + at;
     if (strchr("LF", a->kind)) *word++ = count;
@@ -178,6 +185,7 @@ static bool set_name(const char *row, const StepAttr *a, double *word,
                           "letters, digits, _ - .",
                           row, a->name, name, STEP_NAME - 1);
     for (int i = 0; i < STEP_NAME_WORDS; i++) word[i] = 0;
+
     // 6 bytes of 8 bits are exact in a double
     for (size_t i = n; i-- > 0;)
         word[i / 6] = word[i / 6] * 256 + (unsigned char)name[i];
@@ -194,12 +202,14 @@ bool step_set_choice(DataStep *s, const char *name, const char *choice)
     if (a->kind != 'C')
         return fail_usage("%s: %s is \"%s\", wanted a number", row, name,
                           choice);
+
     for (int i = 0; i < choice_count(a->choices); i++) {
         char text[STEP_CHOICE_TEXT];
         if (strcmp(step_choice(a, i, text), choice)) continue;
         s->word[at] = i;
         return true;
     }
+
     return fail_usage("%s: %s is \"%s\", wanted one of %s", row, name, choice,
                       a->choices);
 }
@@ -381,6 +391,7 @@ bool steps_add(Steps *all, const DataStep *s)
     const StepInfo *info = &step_info[s->id];
     if (all->count == MAX_STEPS)
         return fail_usage("more than %d steps", MAX_STEPS);
+
     if (all->count) {
         // phases ascend: volumes, then slices, then samples
         const StepInfo *last = &step_info[all->step[all->count - 1].id];
@@ -389,6 +400,7 @@ bool steps_add(Steps *all, const DataStep *s)
                               "slices, augmentation",
                               info->name, last->name);
     }
+
     const DataStep *parts = steps_parts(all);
     if (info->phase == STEP_SLICE && parts)
         return fail_usage("a second %s step: samples are already %s",
@@ -397,6 +409,7 @@ bool steps_add(Steps *all, const DataStep *s)
         steps_per_patient(all) >= 0)
         return fail_usage("normalize: a second step per patient; the first "
                           "leaves nothing for it");
+
     // later it would reorient volumes whose extents a step has already set
     if (s->id == STEP_orient && all->count)
         return fail_usage("orient comes after %s; it must be the first step",
@@ -410,6 +423,7 @@ bool steps_add(Steps *all, const DataStep *s)
             !memcmp(all->step[i].standardize.field, s->standardize.field,
                     sizeof s->standardize.field))
             return fail_usage("a second standardize of the same field");
+
     DataStep settled = *s;
     if (!step_settle(&settled)) return false;
     all->step[all->count++] = settled;
@@ -452,6 +466,7 @@ static void put_attr(Text *t, const StepAttr *a, const double *word)
 {
     char text[STEP_CHOICE_TEXT], name[STEP_NAME];
     int count = strchr("LF", a->kind) ? (int)*word++ : a->words;
+
     // an empty list and an empty name are defaults
     if (count == 0 || (a->kind == 'T' && word[0] == 0)) return;
     put(t, " %s=", a->name);
@@ -495,9 +510,11 @@ char *steps_print(const Steps *all, Arena *mem)
     enum { LINE = 4 * 64 * 25 + 512 };
     locale_t plain, before = plain_numbers(&plain);
     if (!before) return fail("no memory for a locale"), NULL;
+
     // one line per step, and the end
     Text t = {.mem = mem, .room = (size_t)all->count * LINE + 1};
     t.at = arena_alloc(mem, t.room);
+
     for (int i = 0; i < all->count; i++) {
         const DataStep *s = &all->step[i];
         const StepInfo *info = &step_info[s->id];
@@ -506,6 +523,7 @@ char *steps_print(const Steps *all, Arena *mem)
             put_attr(&t, &info->attr[k], s->word + at);
         put(&t, "\n");
     }
+
     restore_numbers(plain, before);
     return t.at;
 }
@@ -532,6 +550,7 @@ static bool parse_attr(DataStep *s, const char *text, size_t length)
     if (a->kind == 'B' && !strcmp(value, "false"))
         return step_set(s, name, &(double){0}, 1);
     double number[MAX_STEP_REALS];
+
     // strtod stops at the comma; any other character is an error
     for (char *from = value, *end;; from = end + 1) {
         if (count == MAX_STEP_REALS)
@@ -555,6 +574,7 @@ static bool parse_line(const char *text, size_t length, Steps *out)
     StepId id = step_find(name);
     if (id == STEP_COUNT) return fail_data("no step \"%s\"", name);
     DataStep s = step_default(id);
+
     for (size_t at = n; at < length;) {
         size_t end = ++at;
         while (end < length && text[end] != ' ') end++;
@@ -572,6 +592,7 @@ bool steps_parse(const char *text, Steps *out)
     locale_t plain, before = plain_numbers(&plain);
     if (!before) return fail("no memory for a locale");
     memset(out, 0, sizeof *out);
+
     for (int line = 1; ok && *text; line++) {
         size_t length = strcspn(text, "\n");
         if (length && !parse_line(text, length, out)) {
@@ -582,6 +603,7 @@ bool steps_parse(const char *text, Steps *out)
         }
         text += length + (text[length] == '\n');
     }
+
     restore_numbers(plain, before);
     return ok;
 }

@@ -23,6 +23,7 @@ bool user_step_volume(const Steps *steps, const DataStep *s, const Dataset *ds,
 {
     UserStepCall c = {.classes = user_step_classes(ds), .stop = stop};
     int at[MAX_FIELDS];
+
     for (int f = 0; f < ds->fields; f++) {
         // a length is known only after all steps
         if (ds->field[f].kind == FIELD_LENGTH) continue;
@@ -33,6 +34,7 @@ bool user_step_volume(const Steps *steps, const DataStep *s, const Dataset *ds,
                                .x = field[f].voxels};
         one->x.rank = ds->field[f].rank;
     }
+
     if (!user_step_call(steps->user_step, s->change.code, s->change.with, &c))
         return false;
     for (int i = 0; i < c.fields; i++) {

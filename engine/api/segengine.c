@@ -26,11 +26,13 @@ static bool name_outputs(seg_model *m, const char *names)
     // cut into names in place: they live as long as the model
     char *text = arena_strdup(&m->mem, names), *rest = text, *name;
     int n = 0;
+
     if (!text) return false;
     while (n < m->outputs && (name = strtok_r(rest, ",", &rest)))
         m->output_name[n++] = name;
     if (n < m->outputs || strtok_r(rest, ",", &rest))
         return fail_data("%d outputs, but the names \"%s\"", m->outputs, names);
+
     // outputs are selected by name, so a duplicate would be unreachable
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
@@ -65,12 +67,14 @@ static bool bundle_fits(const seg_model *m)
     bool output = false;
     for (int i = 0; i < m->outputs; i++)
         output |= !strcmp(m->output_name[i], b->output);
+
     for (int i = 0; i < b->inputs; i++) {
         int node = graph_find(&m->graph, b->input[i]);
         if (node < 0 || m->graph.node[node].kind != NODE_INPUT)
             return fail_data("bundle: its network has no input \"%.60s\"",
                              b->input[i]);
     }
+
     return (output && b->inputs == m->inputs) ||
            fail_data("bundle: its network has other inputs, or no output "
                      "\"%.60s\"",
@@ -93,12 +97,14 @@ static bool open_model(seg_model *m, const char *path, const char *device,
     if (!graph_parse(network, &m->graph, m->output, &m->outputs, MAX_OUTPUTS) ||
         !name_outputs(m, names))
         return within("%s", path);
+
     for (int i = 0; i < m->graph.count; i++) {
         if (m->graph.node[i].kind != NODE_INPUT) continue;
         if (m->inputs == MAX_INPUTS)
             return fail_data("%s: more than %d inputs", path, MAX_INPUTS);
         m->input[m->inputs++] = i;
     }
+
     const char *rows = meta_get(&meta, "bundle");
     if ((rows && !(bundle_read(rows, &m->mem, &m->bundle) && bundle_fits(m))) ||
         !open_session(m, device, threads))
@@ -188,6 +194,7 @@ static bool match_inputs(const seg_model *m, const seg_tensor *in, int inputs,
             return fail_usage("the network has no input \"%s\"",
                               in[k].name ? in[k].name : "(NULL)");
     }
+
     for (int i = 0; i < m->inputs; i++) {
         const Node *n = &m->graph.node[m->input[i]];
         const seg_tensor *t = NULL;
@@ -228,15 +235,18 @@ int seg_run(seg_model *m, const seg_tensor *in, int inputs, seg_tensor *out,
     const float *data[MAX_INPUTS];
     Plan *p;
     bool wanted = false;
+
     if (!m) {
         fail_usage("seg_run: the model is NULL");
         return -1;
     }
+
     // a call that only asks for shapes makes a plan, but does not run
     for (int k = 0; k < outputs; k++) wanted |= out[k].data != NULL;
     if (!match_inputs(m, in, inputs, plan, data) ||
         !session_plan(m->session, false, plan, m->inputs, &p))
         return -1;
+
     if (wanted) {
         if (!session_bind(m->session, p)) return -1;
         // an input that no output needs is not in the plan

@@ -41,6 +41,7 @@ static bool check_keys(const JsonValue *table, const char *what,
                              json_kind(v),
                              json_kind(&(JsonValue){.kind = k->kind}));
     }
+
     for (const Key *k = keys; k->name; k++)
         if (k->must && !json_get(table, k->name))
             return fail_data("%s: %s is missing, want %s", what, k->name,
@@ -128,12 +129,14 @@ static const char *line_of(const JsonValue *row, const char *what, int number,
         fail_data("bundle: %s: row %d has no step", what, number);
         return NULL;
     }
+
     for (const JsonValue *v = row->first; line && v; v = v->next) {
         const char *word = word_of(v, mem);
         if (!word) return NULL;
         if (!strcmp(v->name, "step")) continue;
         line = bounded(arena_printf(mem, "%s %s=%s", line, v->name, word));
     }
+
     if (line && strchr(line, '\n')) {
         fail_data("bundle: %s: row %d has a line break", what, number);
         return NULL;
@@ -159,9 +162,11 @@ static bool read_steps(const JsonValue *rows, const JsonValue *flip, Arena *mem,
     const char *text = "";
     Steps steps;
     int number = 0;
+
     // an empty list is written as a table
     if (rows->kind != JSON_LIST && rows->first)
         return fail_data("bundle: prepare is %s, want a list", json_kind(rows));
+
     for (const JsonValue *row = rows->first; row; row = row->next) {
         if (number == MAX_STEPS)
             return fail_data("bundle: prepare has more than %d steps",
@@ -170,6 +175,7 @@ static bool read_steps(const JsonValue *rows, const JsonValue *flip, Arena *mem,
         if (line) text = arena_printf(mem, "%s%s", text, line);
         if (!line || !text) return false;
     }
+
     if (flip) {
         const char *line = line_of(flip, "flip", 1, mem);
         if (!line || !parse_steps(line, "flip", &steps)) return false;
@@ -218,6 +224,7 @@ static bool read_reading(const JsonValue *read, Bundle *b)
         return fail_data("bundle: read: position_tolerance is not from 0 to "
                          "%g" LATER,
                          MOST_POSITION_TOLERANCE);
+
     int i = 0;
     while (*form && i < FORMS && strcmp(form, forms[i])) i++;
     if (i == FORMS)
@@ -269,6 +276,7 @@ static bool read_tidy(const JsonValue *own, const JsonValue *all, int value,
         keep && keep->kind == JSON_TEXT && !strcmp(keep->text, "largest");
     double connect = number_of(own, "connect", number_of(all, "connect", 26));
     double count = largest ? 1 : 0;
+
     if (keep && keep->kind == JSON_NUMBER)
         decimal_read(keep->text, strlen(keep->text), &count);
     const double min_ml = number_of(own, "min_ml", number_of(all, "min_ml", 0));
@@ -277,6 +285,7 @@ static bool read_tidy(const JsonValue *own, const JsonValue *all, int value,
     if (option_of(own, all, "min_ml") && !(min_ml > 0 && min_ml < HUGE_VAL))
         return fail_data("bundle: predict: min_ml is %g, want a number above 0",
                          min_ml);
+
     if ((keep && !(count >= 1 && count <= INT32_MAX)) ||
         (connect != 6 && connect != 26) ||
         (fill && !fills && !slices && fill->kind != JSON_FALSE))
@@ -284,6 +293,7 @@ static bool read_tidy(const JsonValue *own, const JsonValue *all, int value,
                          "class %d is not what this program (" SEG_VERSION
                          ") knows" LATER,
                          value);
+
     *out = (BundleTidy){.how = {.value = (uint8_t)value,
                                 .connect = (int)connect,
                                 .keep = (int32_t)count,
@@ -432,11 +442,13 @@ bool bundle_read(const char *text, Arena *mem, Bundle **out)
                         &b->precision))
         return fail_data("bundle: run: precision is \"%.20s\"" LATER,
                          text_of(run, "precision"));
+
     const JsonValue *winograd = json_get(run, "winograd");
     if (winograd && winograd->kind != JSON_TRUE && winograd->kind != JSON_FALSE)
         return fail_data("bundle: run: winograd is %s, want true or false",
                          json_kind(winograd));
     b->no_winograd = winograd && winograd->kind == JSON_FALSE;
+
     if (!read_steps(json_get(all, "prepare"), json_get(all, "flip"), mem, b) ||
         !read_reading(json_get(all, "read"), b) ||
         !read_predict(
@@ -444,6 +456,7 @@ bool bundle_read(const char *text, Arena *mem, Bundle **out)
             json_get(json_get(json_get(all, "read"), "options"), "image"), b) ||
         !read_labels(text_of(all, "labels"), b))
         return false;
+
     *out = b;
     return true;
 }

@@ -46,12 +46,14 @@ static bool holds(const char *path, FileTest *test, const void *ctx, int depth)
     if (!S_ISDIR(st.st_mode)) return test(path, ctx);
     DIR *dir = opendir(path);
     bool found = false;
+
     for (const struct dirent *e; dir && !found && (e = readdir(dir));) {
         char name[PATH_MAX];
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
         int n = snprintf(name, sizeof name, "%s/%s", path, e->d_name);
         found = n > 0 && n < PATH_MAX && holds(name, test, ctx, depth + 1);
     }
+
     if (dir) closedir(dir);
     return found;
 }
@@ -144,6 +146,7 @@ static bool check_network(Job *j)
                          "the network needs %d and %d",
                          j->dim.c, j->dim.c == 1 ? "" : "s",
                          pipeline_rank(j->p, 0), x->dim.c, x->rank);
+
     return (y->rank == x->rank && j->channels <= 256) ||
            fail_usage("output %s does not hold class numbers; fix: seg_run",
                       j->b->output);
@@ -176,6 +179,7 @@ static bool run_batch(Job *j, int32_t count)
     Session *s = j->m->session;
     Plan *plan;
     PlanInput in = {j->input, j->dim};
+
     in.dim.n = count;
     const Tensor x = {.dim = in.dim,
                       .type = F32,
@@ -204,6 +208,7 @@ static bool run_parts(Job *j)
                              .threshold = j->b->threshold};
     if (!make_room(j) || !stitch_new(j->p, 0, &o, &j->mosaic)) return false;
     const int32_t parts = pipeline_samples(j->p);
+
     for (int32_t from = 0; from < parts; from += j->room) {
         int32_t count = parts - from < j->room ? parts - from : j->room;
         for (int32_t i = 0; i < count; i++) {
@@ -239,6 +244,7 @@ static bool tidy(Job *j)
     const Dims d = v->voxels.dim;
     double mm[3];
     TidyDone done;
+
     volume_spacing_mm(v, mm);
     for (int i = 0; i < classes_of(j) && i < j->b->tidies; i++) {
         const BundleTidy *t = &j->b->tidy[i];
@@ -261,11 +267,13 @@ static bool write_seg(Job *j, const char *out)
     const char *name[MAX_SEGMENTS];
     const DicomSeries *series = case_series(j->ds, 0);
     const int n = j->b->segments ? j->b->segments : classes_of(j);
+
     if (!series)
         return fail_usage("%s: a DICOM SEG needs an image in DICOM; fix: a "
                           "name that ends in .nii.gz",
                           out);
     if (n > MAX_SEGMENTS) return fail_usage("%s: %d segments", out, n);
+
     for (int i = 0; i < n; i++) {
         name[i] = j->b->segment[i];
         if (j->b->segments) continue;

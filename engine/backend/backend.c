@@ -39,6 +39,7 @@ static bool best(const Backend **be, char why[ERR_MAX])
     // the kernels have run under the emulator only, so the user decides;
     // described without opening, which takes memory and time
     char text[BACKEND_TEXT];
+
     if (backend_cuda.describe(0, text))
         snprintf(why, ERR_MAX,
                  "its kernels are new; try `segengine check --device cuda`, "
@@ -66,6 +67,7 @@ bool backend_find(const char *text, const Backend **be, int *device,
         return fail_usage("device \"%s\": the number after cuda: must be 0 to "
                           "255, got \"%s\"; segengine doctor lists the GPUs",
                           text, colon + 1);
+
     // known, but not in this build: another exit code than for a typing error
     if (n == 4 && !memcmp(text, "cuda", 4) && !named("cuda", 4))
         return fail_device("device \"%s\": this program was built without "

@@ -56,6 +56,7 @@ int64_t cgroup_least(const char *root, const char *controller, CgroupFn *fn)
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     FILE *f = fopen(path, "r");
     if (!f) return -1;
+
     while (fgets(line, sizeof line, f)) {
         // "number:controllers:/group"; version 2 has no controllers
         line[strcspn(line, "\n")] = 0;
@@ -72,6 +73,7 @@ int64_t cgroup_least(const char *root, const char *controller, CgroupFn *fn)
         least =
             lower(least, least_of(base, strcmp(group, "/") ? group : "", fn));
     }
+
     fclose(f);
     return least;
 }

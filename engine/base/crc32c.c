@@ -92,6 +92,7 @@ HARDWARE static uint32_t by_instruction(uint32_t start, const void *data,
 {
     const unsigned char *p = data;
     uint64_t crc = (uint32_t)~start;
+
     // 12 KiB per iteration stay in the L1 cache; the remainder, at most 12 KiB,
     // is handled by the slower loop below
     for (; bytes >= 3 * STREAM; bytes -= 3 * STREAM, p += 3 * STREAM) {
@@ -104,6 +105,7 @@ HARDWARE static uint32_t by_instruction(uint32_t start, const void *data,
         crc = moved((uint32_t)crc, over_two) ^
               moved((uint32_t)second, over_one) ^ third;
     }
+
     for (; bytes >= 8; bytes -= 8, p += 8) crc = step(crc, p);
     uint32_t rest = (uint32_t)crc;
     while (bytes--) rest = _mm_crc32_u8(rest, *p++);

@@ -71,6 +71,7 @@ bool within(const char *fmt, ...)
     vsnprintf(where, sizeof where, fmt, ap);
     va_end(ap);
     disarm(where);
+
     // a long path must not push the reason itself out of the buffer
     size_t keep = strlen(reason) + 3; // its text, ": " and the end
     size_t room = keep < sizeof text ? sizeof text - keep : 0;
@@ -78,6 +79,7 @@ bool within(const char *fmt, ...)
     int n = snprintf(text, sizeof text, "%.*s: ", (int)room, where);
     snprintf(text + n, sizeof text - (size_t)n, "%s", reason);
     memcpy(reason, text, sizeof text);
+
     // no failure before: still a failure, or the exit code would be 0
     if (!reason_kind) reason_kind = ERR_FAILURE;
     return false;

@@ -69,6 +69,7 @@ bool file_fails(int error, const char *format, ...)
         return fail("%s: %s; fix: a higher limit (ulimit -n), or fewer workers",
                     text, strerror(error));
     if (error == ENOMEM) return fail("%s: %s", text, strerror(error));
+
     // the file may be intact: fetching it again would not help
     if (error == EACCES || error == EPERM)
         return fail_data("%s: %s; fix: read access for this user (chmod or "
@@ -83,6 +84,7 @@ bool file_open(const char *path, int *fd, uint64_t *bytes)
     // O_NONBLOCK: a pipe without a writer must not block; O_NOCTTY: a terminal
     // of that name must not become the controlling terminal
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
     if (f < 0) return file_fails(errno, "cannot open %s", path);
     if (fstat(f, &st)) {
         file_fails(errno, "cannot open %s", path);
@@ -95,6 +97,7 @@ bool file_open(const char *path, int *fd, uint64_t *bytes)
         *bytes = (uint64_t)st.st_size;
         return true;
     }
+
     close(f);
     return false;
 }
@@ -103,6 +106,7 @@ bool file_read_at(int fd, const char *path, uint64_t at, void *out,
                   size_t bytes)
 {
     char *p = out;
+
     // pread returns at most 2 GiB at a time, and on network disks often less
     for (size_t done = 0; done < bytes;) {
         ssize_t n = pread(fd, p + done, bytes - done, (off_t)(at + done));
@@ -124,17 +128,20 @@ bool file_read(const char *path, size_t limit, Arena *mem, char **data,
     bool ok = false;
     int fd;
     uint64_t size;
+
     if (!file_open(path, &fd, &size)) return false;
     if (size > limit) {
         fail_data("%s has %llu bytes, limit %zu", path,
                   (unsigned long long)size, limit);
         goto done;
     }
+
     size_t room;
     TRY(size_add((size_t)size, 1, &room));
     TRY(*data = arena_alloc(mem, room));
     *bytes = (size_t)size;
     ok = file_read_at(fd, path, 0, *data, *bytes);
+
 done:
     close(fd);
     return ok;
@@ -148,6 +155,7 @@ static bool cannot_write(const char *path, uint64_t wanted, int error)
 {
     uint64_t free_bytes = 0;
     unsigned long long bytes = wanted;
+
     switch (error) {
     case ENOSPC:
         file_room(path, &free_bytes);
@@ -176,6 +184,7 @@ static ssize_t write_some(int fd, const char *p, size_t bytes, uint64_t at)
     pthread_sigmask(SIG_BLOCK, &too_large, &before);
     ssize_t n = pwrite(fd, p, bytes, (off_t)at);
     int error = errno;
+
     if (n < 0 && error == EFBIG && !sigismember(&before, SIGXFSZ)) {
         // the signal is pending in this thread: consume it before restoring the
         // mask
@@ -183,6 +192,7 @@ static ssize_t write_some(int fd, const char *p, size_t bytes, uint64_t at)
         while (sigtimedwait(&too_large, NULL, &now) < 0 && errno == EINTR)
             continue;
     }
+
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
     return n;
@@ -194,6 +204,7 @@ static bool draft_goal(Draft *d, const char *path, mode_t *mode, bool *there)
 {
     struct stat st = {0};
     *there = !lstat(path, &st);
+
     if (*there && S_ISLNK(st.st_mode)) {
         // renaming over a link would replace the link, not the file that it
         // names
@@ -205,7 +216,9 @@ static bool draft_goal(Draft *d, const char *path, mode_t *mode, bool *there)
     } else {
         d->path = mem_strdup(path);
     }
+
     if (!d->path) return false;
+
     // a rename over /dev/null would remove it for all programs
     if (*there && !S_ISREG(st.st_mode))
         return fail("cannot write %s: it exists and is not a regular file",
@@ -221,16 +234,19 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
     bool there;
     uint64_t room;
     char *tmp = NULL, pid[24];
+
     *d = (Draft){.bytes = bytes};
     snprintf(pid, sizeof pid, "%ld", (long)getpid());
     TRY(draft_goal(d, path, &mode, &there));
     TRY(tmp = text_join(d->path, ".tmp.", pid));
+
     // a save of gigabytes should fail at once and not after minutes; if the
     // free space is unknown, writing will tell
     if (bytes && file_room(path, &room) && room < bytes) {
         cannot_write(path, bytes, ENOSPC);
         goto done;
     }
+
     // left by a dead process with the id of this one, if it exists at all
     unlink(tmp);
     d->fd =
@@ -240,6 +256,7 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
         goto done;
     }
     d->tmp = tmp;
+
     // the lock tells file_clean in other processes that the draft is in use; on
     // a file system without locks only the process id does
     flock(d->fd, LOCK_EX | LOCK_NB);
@@ -247,6 +264,7 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
     cannot_write(path, bytes, errno);
     draft_discard(d);
     return false;
+
 done:
     mem_free(tmp);
     mem_free(d->path);
@@ -317,6 +335,7 @@ bool draft_commit(Draft *d, FileCheck *check, void *ctx)
     int folder = -1;
     char *name = folder_of(d->path);
     TRY(name);
+
     // network file systems may report a lost write only at close; after a
     // failed fsync the pages are lost and the draft is worthless
     bool safe = sync_fd(d->fd);
@@ -327,24 +346,28 @@ bool draft_commit(Draft *d, FileCheck *check, void *ctx)
         cannot_write(d->path, d->bytes, error);
         goto done;
     }
+
     // checked by name, through a new descriptor, as other programs will read it
     if (!(check ? check : opens)(ctx, d->tmp)) {
         within("cannot write %s: the bytes that were written do not read back",
                d->path);
         goto done;
     }
+
     // opened before the rename, so that little can fail after it
     folder = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0 || rename(d->tmp, d->path)) {
         cannot_write(d->path, d->bytes, errno);
         goto done;
     }
+
     // some file systems have no fsync for folders and say EINVAL
     ok = sync_fd(folder) || errno == EINVAL;
     if (!ok)
         fail("%s is written, but its folder could not be synced to disk (%s): "
              "a power failure may lose the file",
              d->path, strerror(errno));
+
 done:
     if (folder >= 0) close(folder);
     mem_free(name);
@@ -398,6 +421,7 @@ bool file_mkdirs(const char *path)
     char *copy = mem_strdup(path);
     if (!copy) return false;
     bool ok = true;
+
     for (char *p = copy; ok && *p; p++) {
         if (p[1] && p[1] != '/') continue;
         // p is the last character of a leading part of the path
@@ -411,6 +435,7 @@ bool file_mkdirs(const char *path)
                      : fail("cannot make folder %s: %s", path, strerror(error));
         p[1] = next;
     }
+
     mem_free(copy);
     return ok;
 }
@@ -421,6 +446,7 @@ bool file_room(const char *path, uint64_t *bytes)
     if (!place) return false;
     struct statvfs st;
     int failed;
+
     // a path that does not exist yet will be in its first existing parent;
     // `above` of "a" is "." and of "/a" is "/", which are their own parents
     while ((failed = statvfs(place, &st)) && errno == ENOENT) {
@@ -430,11 +456,13 @@ bool file_room(const char *path, uint64_t *bytes)
         place = above;
         if (top) break;
     }
+
     int error = errno;
     mem_free(place);
     if (failed)
         return fail("cannot query the free space for %s: %s", path,
                     strerror(error));
+
     // some file systems do not report their size: assume that there is room
     *bytes = st.f_blocks ? (uint64_t)st.f_bavail * st.f_frsize : UINT64_MAX;
     return true;
@@ -489,6 +517,7 @@ static bool clean_folder(DIR *dir, const char *folder, int depth, int *removed)
         if (fd >= 0 && !below) close(fd);
         mem_free(path);
     }
+
     closedir(dir);
     return ok;
 }
@@ -514,9 +543,11 @@ bool file_lock(const char *folder, FileLock *l)
     mem_free(path);
     if (fd < 0) return fail("cannot lock %s: %s", folder, strerror(errno));
     int failed;
+
     // the lock belongs to the open file: it ends with the process in any case
     do failed = flock(fd, LOCK_EX | LOCK_NB);
     while (failed && errno == EINTR);
+
     if (failed && errno == EWOULDBLOCK) {
         // the holder may not have written its id yet, or run on another machine
         ssize_t n = pread(fd, text, sizeof text - 1, 0);
@@ -537,6 +568,7 @@ bool file_lock(const char *folder, FileLock *l)
         if (!ftruncate(fd, 0)) (void)!write_some(fd, text, (size_t)n, 0);
         *l = (FileLock){.held = true, .fd = fd};
     }
+
     if (!l->held) close(fd);
     return l->held;
 }
@@ -578,6 +610,7 @@ bool file_locked(const char *folder, long *pid)
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     mem_free(path);
     if (fd < 0) return false;
+
     // shared: two processes that only ask do not disturb each other
     bool held = flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
     char text[32] = "";

@@ -62,15 +62,18 @@ static bool parse_escape(JsonReader *r, char **out)
     // pairs: the character in the text, the character that it means
     static const char plain[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
     uint32_t c, low;
+
     for (const char *e = plain; *e; e += 2)
         if (r->p < r->end && *r->p == *e) {
             *(*out)++ = e[1];
             r->p++;
             return true;
         }
+
     if (r->p == r->end || *r->p != 'u') return json_wrong(r, "unknown escape");
     r->p++;
     if (!parse_hex(r, &c)) return false;
+
     if (c >= 0xd800 && c < 0xdc00) {
         // a character beyond 0xffff takes two escapes
         bool pair = r->end - r->p >= 2 && r->p[0] == '\\' && r->p[1] == 'u';
@@ -83,6 +86,7 @@ static bool parse_escape(JsonReader *r, char **out)
     } else if (c >= 0xdc00 && c < 0xe000) {
         return json_wrong(r, "half of a surrogate pair");
     }
+
     // strings end with a zero: one inside would hide the rest
     if (!c) return json_wrong(r, "zero character in text");
     *out += utf8_put(*out, c);
@@ -95,6 +99,7 @@ bool json_text(JsonReader *r, const char **text)
     if (!json_expect(r, '"')) return false;
     char *out = r->text;
     *text = out;
+
     for (;;) {
         if (r->p == r->end) return json_wrong(r, "text without an end");
         if (*r->p == '"') break;
@@ -111,6 +116,7 @@ bool json_text(JsonReader *r, const char **text)
         out += n;
         r->p += n;
     }
+
     r->p++;
     *out++ = 0;
     r->text = out;
@@ -161,6 +167,7 @@ static bool parse_word(JsonReader *r, JsonValue *v)
         JsonKind kind;
     } words[] = {
         {"true", JSON_TRUE}, {"false", JSON_FALSE}, {"null", JSON_NULL}};
+
     for (int i = 0; i < 3; i++) {
         const size_t n = strlen(words[i].word);
         if ((size_t)(r->end - r->p) < n || memcmp(r->p, words[i].word, n))
@@ -182,6 +189,7 @@ static bool parse_members(JsonReader *r, Arena *mem, int depth, JsonValue *v)
     const char close = table ? '}' : ']';
     JsonValue **last = &v->first;
     int members = 0;
+
     for (bool more = !json_next(r, close); more;) {
         JsonValue *one = ARENA_NEW(mem, JsonValue, 1);
         if (!one) return false;
@@ -214,6 +222,7 @@ static bool parse_value(JsonReader *r, Arena *mem, int depth, JsonValue *v)
         v->kind = c == '{' ? JSON_TABLE : JSON_LIST;
         return parse_members(r, mem, depth, v);
     }
+
     if (c == '-' || (c >= '0' && c <= '9')) return parse_number(r, v);
     return parse_word(r, v);
 }
@@ -222,6 +231,7 @@ bool json_parse(const char *text, const char *what, Arena *mem, JsonValue **out)
 {
     const size_t n = strlen(text);
     JsonReader r = {.start = text, .p = text, .end = text + n, .what = what};
+
     // a number needs a byte more than it has characters: its final 0
     r.text = arena_alloc(mem, 2 * n + 2);
     JsonValue *v = ARENA_NEW(mem, JsonValue, 1);

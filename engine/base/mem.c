@@ -206,6 +206,7 @@ void *arena_alloc(Arena *a, size_t bytes)
     size_t want;
     if (!size_add(bytes ? bytes : 1, ALIGN - 1, &want)) return NULL;
     want = want / ALIGN * ALIGN;
+
     if (!a->top || a->top->room - a->top->used < want) {
         // the rest of the old block stays unused: marks need a plain stack
         size_t room = want > BLOCK_BYTES ? want : BLOCK_BYTES, whole;
@@ -215,6 +216,7 @@ void *arena_alloc(Arena *a, size_t bytes)
         *b = (ArenaBlock){.below = a->top, .room = room};
         a->top = b;
     }
+
     char *p = (char *)a->top + ALIGN + a->top->used;
     a->top->used += want;
     memset(p, 0, want); // a rewound block is not clean

@@ -51,12 +51,14 @@ static int64_t left_in_group(const char *folder)
     int64_t limit = number_in(folder, "memory.max");
     int64_t high = number_in(folder, "memory.high");
     int64_t used = number_in(folder, "memory.current");
+
     if (limit < 0 || (high >= 0 && high < limit)) limit = high;
     if (limit < 0) {
         limit = number_in(folder, "memory.limit_in_bytes");
         used = number_in(folder, "memory.usage_in_bytes");
         version = 1;
     }
+
     if (limit < 0 || used < 0) return -1;
     snprintf(path, sizeof path, "%s/memory.stat", folder);
     for (int i = 0; i < 2; i++) {
@@ -74,12 +76,14 @@ static int64_t left_of_limit(const char *root, int resource, int place)
     struct rlimit limit;
     long long pages[6] = {0};
     snprintf(folder, sizeof folder, "%.512s/proc/self", root);
+
     if (getrlimit(resource, &limit) || limit.rlim_cur == RLIM_INFINITY ||
         limit.rlim_cur > INT64_MAX ||
         !cgroup_line(folder, "statm", text, sizeof text) ||
         sscanf(text, "%lld %lld %lld %lld %lld %lld", &pages[0], &pages[1],
                &pages[2], &pages[3], &pages[4], &pages[5]) != 6)
         return -1;
+
     int64_t used = pages[place] * sysconf(_SC_PAGESIZE);
     return used < (int64_t)limit.rlim_cur ? (int64_t)limit.rlim_cur - used : 0;
 }

@@ -103,6 +103,7 @@ static bool nvml_open(const char *library, Nvml *n, bool *there)
     *n = (Nvml){.handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)};
     *there = n->handle != NULL;
     if (!*there) return fail("%s", dlerror());
+
     for (size_t i = 0; i < sizeof function / sizeof *function; i++) {
         // POSIX guarantees it: an object pointer converts to a function pointer
         void *found = dlsym(n->handle, function[i].name);
@@ -112,8 +113,10 @@ static bool nvml_open(const char *library, Nvml *n, bool *there)
         return fail("%s has no %s; fix: a newer driver", library,
                     function[i].name);
     }
+
     const int got = n->init();
     if (got == DONE) return true;
+
     // a driver that was updated without a reboot fails here
     fail("NVML: %s; fix: restart the machine if its driver was updated",
          n->error(got));
@@ -144,9 +147,11 @@ static void look(GpuMonitor *g)
     g->looks++;
     if (!isnan(l.use)) g->use += l.use, g->use_count++;
     if (!isnan(l.watts)) g->watts += l.watts, g->watts_count++;
+
     // fmax returns the other argument if one is NAN
     g->bytes = fmax(g->bytes, l.bytes);
     g->celsius = fmax(g->celsius, l.celsius);
+
     // two threads may sample at once, and the later sample may arrive first
     if (l.at > g->last.at) {
         if (!isnan(g->last.watts))
@@ -205,6 +210,7 @@ bool gpu_monitor_open(const char *library, const char *address, double every_s,
     }
     g->running = true;
     *out = g;
+
 done:
     if (!*out) gpu_monitor_close(g);
     return *out != NULL;
@@ -248,6 +254,7 @@ static void describe(const Nvml *n, unsigned index, char *text, size_t room)
     Device d;
     unsigned limit;
     size_t at = strlen(text);
+
     if (n->by_index(index, &d) != DONE) return;
     n->name(d, name, sizeof name);
     const Look l = look_at(n, d);
@@ -269,6 +276,7 @@ bool gpu_monitor_describe(const char *library, char *text, size_t room)
     bool there;
     char version[NAME] = "?";
     unsigned count = 0;
+
     *text = 0;
     if (!nvml_open(library, &n, &there)) return !there;
     n.version(version, sizeof version);

@@ -51,13 +51,16 @@ static void compress(uint32_t h[8], const uint32_t *k, const uint8_t *m)
     for (int t = 0; t < 16; t++, m += 4)
         w[t] = (uint32_t)m[0] << 24 | (uint32_t)m[1] << 16 |
                (uint32_t)m[2] << 8 | m[3];
+
     for (int t = 16; t < ROUNDS; t++) {
         uint32_t a = w[t - 15], b = w[t - 2];
         uint32_t s0 = rotr(a, 7) ^ rotr(a, 18) ^ a >> 3;
         uint32_t s1 = rotr(b, 17) ^ rotr(b, 19) ^ b >> 10;
         w[t] = w[t - 16] + s0 + w[t - 7] + s1;
     }
+
     memcpy(v, h, sizeof v);
+
     // after eight rounds each variable is in its place again: here the names
     // rotate, variable n of round i is v[(n - i) % 8]; unrolled, nothing is
     // copied
@@ -118,6 +121,7 @@ bool sha256_file(const char *path, char text[SHA256_TEXT])
     int fd;
     uint64_t bytes;
     Sha256 s;
+
     if (!file_open(path, &fd, &bytes)) return false;
     uint8_t *piece = mem_alloc(PIECE);
     bool ok = piece;
@@ -127,6 +131,7 @@ bool sha256_file(const char *path, char text[SHA256_TEXT])
         ok = file_read_at(fd, path, at, piece, n);
         if (ok) sha256_add(&s, piece, n);
     }
+
     if (ok) sha256_end(&s, text);
     mem_free(piece);
     close(fd);

@@ -38,6 +38,7 @@ uint64_t siphash(const uint8_t key[16], const void *data, size_t bytes)
     uint64_t v[4] = {k0 ^ 0x736f6d6570736575u, k1 ^ 0x646f72616e646f6du,
                      k0 ^ 0x6c7967656e657261u, k1 ^ 0x7465646279746573u};
     const uint8_t *p = data;
+
     for (size_t left = bytes;; left -= 8, p += 8) {
         // the last word holds the remaining bytes and the length
         uint64_t m =
@@ -47,6 +48,7 @@ uint64_t siphash(const uint8_t key[16], const void *data, size_t bytes)
         v[0] ^= m;
         if (left < 8) break;
     }
+
     v[2] ^= 0xff; // separates the end from one more word
     rounds(v, 4);
     return v[0] ^ v[1] ^ v[2] ^ v[3];

@@ -48,6 +48,7 @@ int thread_with_stack(int (*work)(void *), void *context, int *out)
         *out = work(context);
         return 0;
     }
+
     sigset_t all;
     pthread_t thread;
     Work w = {.work = work, .context = context};

@@ -116,6 +116,7 @@ static void add(Trace *t, const char *row, const char *name, const char *kind,
     }
     int i = 0;
     while (i < t->rows && t->row[i] != r) i++;
+
     // a counter has no row
     if (i == t->rows && e.length >= 0) t->row[t->rows++] = (uint16_t)r;
     e.row = (uint16_t)i, e.name = (uint16_t)n, e.kind = (uint16_t)k;
@@ -199,6 +200,7 @@ static int put_event(const Trace *t, const Event *e, char *line)
                       e->number);
         return (int)(to - line);
     }
+
     to = put_us(to, "dur", e->length);
     to += sprintf(to, ",\"ph\":\"X\",\"tid\":%d,\"cat\":", e->row + 1);
     to = put_text(to, t->text[e->kind]);
@@ -245,6 +247,7 @@ bool trace_write(Trace *t, const char *path)
     if (ok) memcpy(text, head, n);
     if (t->events)
         qsort(t->event, (size_t)t->events, sizeof *t->event, by_time);
+
     for (int64_t i = 0; ok && i < t->rows + t->events; i++) {
         n += (size_t)(i < t->rows
                           ? put_row(t, (int)i, text + n)
@@ -253,6 +256,7 @@ bool trace_write(Trace *t, const char *path)
         ok = draft_write(&d, at, text, n);
         at += n, n = 0;
     }
+
     pthread_mutex_unlock(&t->lock);
     if (ok) memcpy(text + n, tail, sizeof tail - 1);
     ok = ok && draft_write(&d, at, text, n + sizeof tail - 1) &&

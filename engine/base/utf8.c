@@ -7,12 +7,14 @@ int utf8_length(const char *p, const char *end, uint32_t *code)
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char c = (unsigned char)*p;
     int n = c < 0x80 ? 1 : c < 0xc0 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+
     if (!n || c > 0xf4 || end - p < n) return 0;
     *code = n == 1 ? c : c & (0x7fu >> n);
     for (int i = 1; i < n; i++) {
         if ((p[i] & 0xc0) != 0x80) return 0;
         *code = *code << 6 | ((unsigned char)p[i] & 0x3f);
     }
+
     // overlong, surrogate, or beyond the last character: with two encodings of
     // one text, it would pass for two names
     bool bad = *code < least[n] || *code > 0x10ffff ||

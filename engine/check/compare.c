@@ -19,6 +19,7 @@ static double room_at(const Judge *j, double want, double largest, int64_t i)
     if (j->bound == BOUND_dot && j->blur > 0)
         return j->blur * largest + j->operands * fabs(j->scale[i]);
     double chain = j->chain < 1 ? 1 : j->chain > 1024 ? 1024 : j->chain;
+
     switch (j->bound) {
     case BOUND_dot:
         return (U * (4 * sqrt(chain) + 8) + j->operands) * fabs(j->scale[i]) +
@@ -43,6 +44,7 @@ Verdict compare_arrays(const Judge *j, const double *got, const double *want,
     Verdict v = {.ok = count > 0, .at = -1};
     double errors = 0, total = 0, worst = -1, largest = 0;
     for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(want[i]));
+
     for (int64_t i = 0; i < count; i++) {
         double w = j->bound == BOUND_exact ? (double)(float)want[i] : want[i];
         double room = room_at(j, want[i], largest, i);
@@ -64,12 +66,15 @@ Verdict compare_arrays(const Judge *j, const double *got, const double *want,
             v.at = i, v.got = got[i], v.want = want[i], v.room = room;
         }
     }
+
     if (j->bound == BOUND_nmse && v.ok) {
         double room = 1e-10 * total + (double)count * j->floor * j->floor;
         worst = ratio(errors, room);
         v.room = sqrt(room) + (j->room && v.at >= 0 ? j->room[v.at] : 0);
     }
+
     v.margin = worst < 0 ? 0 : worst;
+
     // in this form a NaN margin fails
     v.ok = v.ok && v.margin <= 1;
     return v;

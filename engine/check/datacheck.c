@@ -87,9 +87,11 @@ static bool both_fill(Both *b, Dims n, bool constant)
                                            .first = first};
         if (b->field[f].image) first = change_next(first, n);
     }
+
     if (!device_dataset_open(b->k->be, b->dev, b->field, FIELDS, SAMPLES, 0,
                              &b->r))
         return false;
+
     for (int32_t s = 0; s < SAMPLES; s++) {
         Sample *one = &b->sample[s];
         *one = (Sample){.fields = FIELDS};
@@ -147,6 +149,7 @@ static void compare(Both *b, int f, const float *got, const float *want,
 {
     int64_t size = numel(b->field[f].dim), wrong = 0, at = 0;
     double bound = bound_of(&b->field[f], d, want);
+
     for (int64_t i = 0; i < size; i++) {
         double error = fabs((double)got[i] - (double)want[i]);
         // in this form NaN is wrong
@@ -155,6 +158,7 @@ static void compare(Both *b, int f, const float *got, const float *want,
         else if (bound > 0)
             b->k->worst = fmax(b->k->worst, error / bound);
     }
+
     if (b->field[f].nearest && d->mapped) {
         b->labels += size, b->wrong += wrong;
     } else if (wrong) {
@@ -178,6 +182,7 @@ static bool compare_sample(Both *b, const Steps *steps, uint32_t epoch,
         memcpy(x, want.data[f], (size_t)size * sizeof *x);
         want.data[f] = x;
     }
+
     if (!augment_sample(steps, 5, epoch, (uint32_t)number, &want)) return false;
     for (int f = 0; f < FIELDS; f++) {
         int64_t size = numel(want.dim[f]);
@@ -227,6 +232,7 @@ static bool compare_rounded(Both *b, const Draw *d, Dtype type,
     bool ok = false;
     memset(out, 0, sizeof out);
     TRY(make_batches(b, d, type, out));
+
     for (int f = 0; f < FIELDS; f++) {
         const int64_t size = numel(out[f].dim);
         float *from = ARENA_NEW(&b->mem, float, size);
@@ -244,7 +250,9 @@ static bool compare_rounded(Both *b, const Draw *d, Dtype type,
                    "rounded",
                    what, f, dtype_name(type));
     }
+
     ok = true;
+
 done:
     drop_batches(b, out);
     return ok;
@@ -260,6 +268,7 @@ static bool compare_batch(Both *b, const Steps *steps, const int32_t *number,
     const Tensor *const at[FIELDS] = {&out[0], &out[1], &out[2], &out[3]};
     Done made[SAMPLES] = {{false}};
     bool ok = false;
+
     memset(out, 0, sizeof out);
     for (int i = 0; i < count; i++) {
         d.all = augment_decide(steps, 5, epoch, (uint32_t)number[i],
@@ -269,13 +278,16 @@ static bool compare_batch(Both *b, const Steps *steps, const int32_t *number,
             done_note(&made[i], &one[k]);
         }
     }
+
     TRY(make_batches(b, &d, F32, out));
     for (int i = 0; i < count; i++)
         TRY(compare_sample(b, steps, epoch, number[i], i, at, &made[i], what));
+
     // one of the two formats per epoch is enough
     if (b->k->be->upload_narrow)
         TRY(compare_rounded(b, &d, epoch % 2 ? BF16 : F16, out, what));
     ok = true;
+
 done:
     drop_batches(b, out);
     b->cases++;
@@ -290,6 +302,7 @@ static bool check_shape(Both *b, int s)
         {0}, {2, 0}, {1, 1, 2}, {0, 1, 2}};
     static const int count[] = {1, 2, 3, 3};
     bool ok = both_fill(b, shapes[s].dim, shapes[s].constant);
+
     for (uint32_t k = 0; ok && k < RECIPES; k++) {
         Steps steps;
         ok = steps_parse(recipes[k], &steps);
@@ -303,6 +316,7 @@ static bool check_shape(Both *b, int s)
             arena_rewind(&b->mem, mark);
         }
     }
+
     device_dataset_close(b->r);
     b->r = NULL;
     arena_release(&b->mem);

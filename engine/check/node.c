@@ -28,6 +28,7 @@ bool node_case(const Graph *g, int node, OpCase *out)
                     .floor = example.floor,
                     .number = (uint32_t)node};
     memcpy(out->fill, example.fill, sizeof out->fill);
+
     for (int i = 0; i < MAX_IN; i++) {
         if (n->in[i] < 0) {
             out->wrt &= ~(1u << i);
@@ -44,15 +45,18 @@ bool node_case(const Graph *g, int node, OpCase *out)
         if (out->fill[i].kind == FILL_DISTINCT)
             out->fill[i] = (Fill){FILL_NORMAL, 0, 0};
     }
+
     // one value has no deviation, and with two the gradient cancels: so vectors
     // get more samples
     if (n->attr.op == OP_batch_norm && positions(out->x[0]) == 1)
         out->x[0].n = VECTORS;
+
     // lengths up to the sequence length of this network
     const OpInfo *info = &op_info[n->attr.op];
     if (info->flags & LENGTHS)
         out->fill[info->in - 1] =
             (Fill){FILL_CLASS, 1, (double)positions(out->x[0])};
+
     // class numbers up to the number of classes of this network
     if (info->flags & LOSS && out->x[0].c > 1 && out->x[1].c == 1)
         out->fill[1] = (Fill){FILL_CLASS, 0, out->x[0].c - 1};

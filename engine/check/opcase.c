@@ -90,6 +90,7 @@ static bool check_elements(OpCheck *check, const OpCase *c, const OpDevice *d,
     double *only[MAX_IN] = {0};
     only[k] = move[k];
     memset(move[k], 0, (size_t)v->count[k] * sizeof *move[k]);
+
     for (int64_t i = 0; i < v->count[k]; i++) {
         double h = STEP * fmax(1, fabs(keep[k][i]));
         move[k][i] = h;
@@ -104,6 +105,7 @@ static bool check_elements(OpCheck *check, const OpCase *c, const OpDevice *d,
             break;
         }
     }
+
     memcpy(v->x[k], keep[k], (size_t)v->count[k] * sizeof *keep[k]);
     return true;
 }
@@ -128,6 +130,7 @@ static bool check_direction(OpCheck *check, const OpCase *c, const OpDevice *d,
             square += g[k][i] * g[k][i] * u * u;
         }
     }
+
     if (!difference(c, d, v, keep, move, &fd)) return false;
     if (!(fabs(fd / STEP - want) <=
           GRADIENT_TOLERANCE * fmax(1e-3, sqrt(square))))
@@ -146,9 +149,11 @@ void opcase_gradient(const OpCase *c, OpCheck *check)
     double *keep[MAX_IN] = {0}, *move[MAX_IN] = {0};
     int64_t inputs = 0;
     bool ok = false;
+
     TRY(opdevice_open(&backend_ref, 1, &d));
     TRY(opcase_values(c, &mem, &v));
     TRY(oprun(c, &d, &v, (OpOptions){0}, &mem, &r));
+
     for (int k = 0; k < MAX_IN; k++) {
         if (!r.dx[k]) continue;
         inputs += v.count[k];
@@ -157,9 +162,11 @@ void opcase_gradient(const OpCase *c, OpCheck *check)
         TRY(keep[k] && move[k]);
         memcpy(keep[k], v.x[k], (size_t)v.count[k] * sizeof **keep);
     }
+
     CHECK(inputs > 0);
     ok = check->once; // differences would run the same loops again
     if (ok) goto done;
+
     if (inputs <= FULL_INPUTS) {
         for (int k = 0; k < MAX_IN; k++)
             if (r.dx[k])
@@ -168,7 +175,9 @@ void opcase_gradient(const OpCase *c, OpCheck *check)
         for (int i = 0; i < DIRECTIONS; i++)
             TRY(check_direction(check, c, &d, &v, keep, move, r.dx, i));
     }
+
     ok = true;
+
 done:
     if (!ok) opcheck_report(check, c, "%s", err_text());
     if (d.be) opdevice_close(&d);
@@ -262,6 +271,7 @@ static bool is_blurred(const OpCase *c, const OpCheck *check)
                  .precision = check->precision,
                  .y = &y,
                  .no_winograd = c->no_winograd};
+
     if (!op_multiplies((Op)c->attr.op) || !opcase_shape(c, &y)) return false;
     for (int i = 0; i < info->in; i++) {
         x[i] = (Tensor){.dim = c->x[i], .type = F32, .rank = c->rank};
@@ -291,6 +301,7 @@ static void judged(OpCheck *check, const OpCase *c, int i, Verdict v,
                  "; f32 itself is off by %.2g here, so no kernel can be "
                  "compared; fix: smaller initial parameters",
                  costs);
+
     opcheck_report(check, c,
                    "%s against ref: %s[%lld] is %.9g, want %.9g +- %.3g "
                    "(%.3g of the bound)%s",
@@ -322,12 +333,14 @@ static bool room_of(const OpCase *c, OpCheck *check, const OpValues *v,
     OpDevice d;
     *room = NULL;
     if (is_plain(check, (Op)c->attr.op)) return true;
+
     if (!p->ran) {
         if (!opdevice_open(&backend_plain, 1, &d)) return false;
         p->ran = oprun(c, &d, v, how, mem, &p->values);
         opdevice_close(&d);
         if (!p->ran) return false;
     }
+
     const double *plain = part(&p->values, i, &count);
     *costs = condition_error(plain, want, count);
     *room = condition_room(plain, want, count, mem);
@@ -347,6 +360,7 @@ static void agree(const OpCase *c, OpCheck *check, bool rounded)
     bool ok = false;
     bool dots = info->bound == BOUND_dot || info->bound == BOUND_exact;
     Precision p = precision_of(check, c);
+
     TRY(opdevice_open(&backend_ref, 1, &ref));
     TRY(open_checked(check, 2, &dev));
     TRY(values_for(c, p, rounded, &mem, &v));
@@ -354,6 +368,7 @@ static void agree(const OpCase *c, OpCheck *check, bool rounded)
     how.y = got.y; // backward is judged on the y that it gets
     TRY(oprun(c, &ref, &v, how, &mem, &want));
     if (dots) TRY(dot_scale(c, &ref, &v, how, &mem, &scale, &chain));
+
     for (int i = 0; i < PARTS; i++) {
         int64_t count;
         double *g = part(&got, i, &count), *w = part(&want, i, &count);
@@ -376,7 +391,9 @@ static void agree(const OpCase *c, OpCheck *check, bool rounded)
         }
         judged(check, c, i, r, r.at, costs);
     }
+
     ok = true;
+
 done:
     if (!ok) opcheck_report(check, c, "%s: %s", be->name, err_text());
     if (dev.be) opdevice_close(&dev);
@@ -405,12 +422,14 @@ static bool judge_samples(OpCheck *check, const OpCase *c, const OpValues *in,
     int64_t count;
     const double *g = part(got, i, &count);
     int n = count < most ? (int)count : most;
+
     if (!g) return true;
     double *have = ARENA_NEW(mem, double, n), *want = ARENA_NEW(mem, double, n);
     double *sum = ARENA_NEW(mem, double, n), chain = 27;
     int64_t *at = ARENA_NEW(mem, int64_t, n);
     if (!have || !want || !sum || !at) return false;
     Rng r = {.seed = 4, .stream = RNG_TEST, .op = (uint16_t)i};
+
     for (int k = 0; k < n; k++) {
         // a large part is cut into n pieces, with one draw from each
         int64_t from = count * k / n, to = count * (k + 1) / n;
@@ -419,6 +438,7 @@ static bool judge_samples(OpCheck *check, const OpCase *c, const OpValues *in,
         have[k] = g[at[k]], want[k] = s.value, sum[k] = s.scale;
         chain = fmax(chain, (double)s.terms);
     }
+
     Judge j = {.bound = BOUND_dot, .scale = sum, .chain = chain};
     j.operands = operands_error(check->precision, rounded);
     j.blur = blur_of(c, check, i);
@@ -434,6 +454,7 @@ static void agree_sampled(const OpCase *c, OpCheck *check, int of_y, int of_dx,
     OpDevice dev = {0};
     OpValues v, got;
     bool ok = false;
+
     TRY(open_checked(check, check->be->threads(0), &dev));
     TRY(values_for(c, check->precision, rounded, &mem, &v));
     TRY(oprun(c, &dev, &v, (OpOptions){0}, &mem, &got));
@@ -441,6 +462,7 @@ static void agree_sampled(const OpCase *c, OpCheck *check, int of_y, int of_dx,
         TRY(judge_samples(check, c, &v, &got, i, i ? of_dx : of_y, rounded,
                           &mem));
     ok = true;
+
 done:
     if (!ok) opcheck_report(check, c, "%s: %s", check->be->name, err_text());
     if (dev.be) opdevice_close(&dev);
@@ -510,6 +532,7 @@ static bool bits(const OpCase *c, OpCheck *check, First *first)
     static const char *const name[] = {"twice", "1 and 2 threads",
                                        "1 and 4 threads"};
     OpValues recomputed;
+
     for (int i = 0; i < 3; i++) {
         const bool same_places = check->be->threads(threads[i]) == 1;
         // a device of one thread has run twice already
@@ -530,10 +553,12 @@ static bool adding(const OpCase *c, OpCheck *check, First *first)
     bool ok = false, dots = info->bound == BOUND_dot;
     double u = be->real == F64 ? 0x1p-53 : 0x1p-24;
     OpDevice ref = {0};
+
     TRY(run_on(c, check, first, 2, (OpOptions){.accumulate = true}, &added));
     TRY(opdevice_open(&backend_ref, 1, &ref));
     if (dots)
         TRY(dot_scale(c, &ref, v, (OpOptions){0}, &first->mem, &scale, &chain));
+
     for (int k = 0; k < MAX_IN; k++) {
         if (!fresh->dx[k]) continue;
         double terms = dots ? fmax(27, largest(chain.dx[k], v->count[k])) : 1;
@@ -548,7 +573,9 @@ static bool adding(const OpCase *c, OpCheck *check, First *first)
             break;
         }
     }
+
     ok = true;
+
 done:
     if (ref.be) opdevice_close(&ref);
     return ok;
@@ -558,6 +585,7 @@ static bool in_place(const OpCase *c, OpCheck *check, First *first)
 {
     int flags = op_info[c->attr.op].flags;
     OpValues same;
+
     if (flags & INPLACE) {
         OpOptions how = {.inplace = true};
         how.forward_only = op_info[c->attr.op].keep & KEEP_X;
@@ -565,6 +593,7 @@ static bool in_place(const OpCase *c, OpCheck *check, First *first)
         same.x[0] = NULL; // holds y
         opcase_same(check, c, &first->run, &same, "y in x0");
     }
+
     if (flags & INPLACE_GRAD && c->wrt & 1) {
         OpOptions how = {.inplace_grad = true};
         if (!run_on(c, check, first, 2, how, &same)) return false;

@@ -28,6 +28,7 @@ static bool run_unfused(const OpCase *c, const OpCheck *check, const Attr *act,
     OpOptions forward = {.forward_only = true, .narrow = how.narrow};
     const OpOptions activation = {.narrow =
                                       how.narrow & NARROW_Y ? NARROW_Y | 1 : 0};
+
     if (!opcase_shape(c, &y) ||
         !opcase_run(c, check, 2, v, forward, mem, &first))
         return false;
@@ -56,12 +57,14 @@ static void fused_with(const OpCase *c, OpCheck *check, const Attr *act,
     Arena mem = {0};
     OpValues v, unfused, fused;
     bool ok = false;
+
     TRY(opnarrow_values(c, check, bits, &mem, &v));
     TRY(run_unfused(c, check, act, &v, how, &mem, &unfused));
     how.act = act;
     TRY(opcase_run(c, check, 3, &v, how, &mem, &fused));
     opcase_same(check, c, &unfused, &fused, op_info[act->op].name);
     ok = true;
+
 done:
     if (!ok)
         opcheck_report(check, c, "%s, %s: %s", check->be->name,

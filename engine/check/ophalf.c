@@ -21,14 +21,17 @@ bool opnarrow_case(OpCase *c)
     const int lengths = info->flags & LENGTHS ? info->in - 1 : MAX_IN;
     int32_t most = 1, times = 1;
     Tensor y;
+
     for (int i = 0; i < info->in; i++)
         if (c->x[i].c > most) most = c->x[i].c;
+
     for (int i = 0; i < info->in; i++) {
         if (!c->x[i].n || i == lengths) continue; // lengths have no channels
         // a single broadcast channel would make the call one in float
         if (repeats) c->x[i].c = most;
         times = times_of(times, c->x[i].c);
     }
+
     if (each) times = times_of(times, c->x[1].n);
     if (c->attr.op == OP_slice)
         times = times_of(times_of(times, c->attr.slice.c), c->attr.slice.c0);
@@ -58,6 +61,7 @@ unsigned opnarrow_bits(const OpCase *c, const OpCheck *k)
     Tensor y;
     const bool each = op_multiplies((Op)c->attr.op);
     unsigned bits = said(c, k, &y) & ~(unsigned)NARROW_ALONE;
+
     for (int i = 0; i <= MAX_IN; i++) {
         const Dims s = i == MAX_IN ? y.dim : c->x[i];
         if (!(bits >> i & 1)) continue;
@@ -95,6 +99,7 @@ static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
     OpValues v, wide, narrow;
     OpCase forward = *c;
     bool ok = false;
+
     forward.wrt = 0;
     TRY(opnarrow_values(c, k, bits, &mem, &v));
     if (info->keep & KEEP_Y) { // backward reads the stored result
@@ -102,6 +107,7 @@ static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
         if (bits & NARROW_Y) round_all(p, wide.y, v.results);
         how.y = wide.y;
     }
+
     TRY(opcase_run(c, k, 2, &v, how, &mem, &wide));
     if (bits & NARROW_Y) round_all(p, wide.y, v.results);
     for (int i = 0; i < info->in; i++)
@@ -110,6 +116,7 @@ static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
     TRY(opcase_run(c, k, 2, &v, how, &mem, &narrow));
     opcase_same(k, c, &wide, &narrow, "in f32 and in 16 bits");
     ok = true;
+
 done:
     if (!ok)
         opcheck_report(k, c, "%s, in 16 bits: %s", k->be->name, err_text());

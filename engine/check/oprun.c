@@ -18,6 +18,7 @@ char *opcase_text(const OpCase *c, char text[OPCASE_TEXT])
     int at = snprintf(text, OPCASE_TEXT, "%s #%u%s%s", info->name,
                       (unsigned)c->number, c->eval ? " eval" : "",
                       c->no_winograd ? " no_winograd" : "");
+
     for (int i = 0; i < info->attrs && at < OPCASE_TEXT; i++) {
         float f;
         memcpy(&f, &c->attr.word[1 + i], 4);
@@ -25,6 +26,7 @@ char *opcase_text(const OpCase *c, char text[OPCASE_TEXT])
         at += snprintf(text + at, (size_t)(OPCASE_TEXT - at), " %s %g",
                        info->attr[i].name, v);
     }
+
     for (int i = 0; i < info->in && at < OPCASE_TEXT; i++) {
         Dims s = c->x[i];
         at += snprintf(text + at, (size_t)(OPCASE_TEXT - at),
@@ -75,6 +77,7 @@ static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
              .op = (uint16_t)c->attr.op,
              .epoch = (uint32_t)op + 1,
              .sample = c->number};
+
     if (f->kind == FILL_DISTINCT) {
         uint32_t *order = ARENA_NEW(mem, uint32_t, count);
         if (!order) return false;
@@ -95,6 +98,7 @@ static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
         for (int64_t i = 0; i < count; i++)
             out[i] = fill_value(f, &r, (uint32_t)i, from_x0 ? x0[i] : 0);
     }
+
     // the same numbers for a backend in float and for ref
     for (int64_t i = 0; i < count; i++) out[i] = (float)out[i];
     return true;
@@ -106,6 +110,7 @@ bool opcase_values(const OpCase *c, Arena *mem, OpValues *out)
     *out = (OpValues){.results = 0};
     if (!opcase_shape(c, &y)) return false;
     out->results = numel(y.dim);
+
     for (int i = 0; i < MAX_IN; i++) {
         if (!c->x[i].n) continue;
         CHECK(i == 0 || c->fill[i].kind != FILL_OFFSET ||
@@ -116,6 +121,7 @@ bool opcase_values(const OpCase *c, Arena *mem, OpValues *out)
             !fill_operand(c, i, out->count[i], mem, out->x[0], out->x[i]))
             return false;
     }
+
     out->dy = ARENA_NEW(mem, double, out->results);
     if (!out->dy) return false;
     OpCase normal = {.attr = c->attr, .number = c->number};
@@ -174,6 +180,7 @@ static bool buffer_write(FencedCall *r, int i, const double *v, int byte)
     char *host = arena_alloc(r->mem, b->bytes + 2 * PAD);
     if (!host) return false;
     memset(host, CANARY, b->bytes + 2 * PAD);
+
     if (v) {
         Tensor t = b->t;
         t.data = host + PAD;
@@ -213,6 +220,7 @@ static bool buffer_read(FencedCall *r, int i, Tensor *out)
     if (!host ||
         !r->d->be->download(r->d->dev, host, b->base, b->bytes + 2 * PAD))
         return false;
+
     for (size_t k = 0; k < PAD; k++) {
         if (host[PAD - 1 - k] != CANARY)
             return fail("%s: written %zu bytes before its start", b->what,
@@ -220,6 +228,7 @@ static bool buffer_read(FencedCall *r, int i, Tensor *out)
         if (host[PAD + b->bytes + k] != CANARY)
             return fail("%s: written %zu bytes after its end", b->what, k + 1);
     }
+
     *out = b->t;
     out->data = host + PAD;
     return true;
@@ -263,6 +272,7 @@ static bool make_all(FencedCall *r, const OpValues *in, OpOptions how, Call *c)
     const OpCase *oc = r->c;
     const OpInfo *info = &op_info[oc->attr.op];
     Tensor y;
+
     if (!opcase_shape(oc, &y)) return false;
     for (int i = 0; i < info->in; i++) {
         const bool narrow = how.narrow >> i & 1;
@@ -276,6 +286,7 @@ static bool make_all(FencedCall *r, const OpValues *in, OpOptions how, Call *c)
             return false;
         c->dx[i] = &r->b[DX0 + i].t;
     }
+
     const bool narrow = how.narrow & NARROW_Y;
     if (!tensor_make(r, Y, "y", y.dim, y.rank, narrow) ||
         !tensor_make(r, DY, "dy", y.dim, y.rank, narrow) ||
@@ -297,6 +308,7 @@ static bool copy_make(FencedCall *r, int from, int to, const Call *c)
         if (!buffer_make(r, to, "copy in 16 bits", tensor_bytes(&t)))
             return false;
     }
+
     Call convert = {.step = c->step,
                     .dev = c->dev,
                     .threads = c->threads,
@@ -313,6 +325,7 @@ static bool copies_make(FencedCall *r, Call *c)
     c->precision = op_multiplies(call_op(c)) ? r->d->precision : PRECISION_f32;
     if (precision_copy(c->precision) == F32) return true;
     const unsigned wants = backend_storage(be, c).copies;
+
     for (int i = 0; i < MAX_IN; i++) {
         if (!(wants >> i & 1) || c->x[i]->type != be->real) continue;
         // made by the forward run, or now
@@ -322,6 +335,7 @@ static bool copies_make(FencedCall *r, Call *c)
         r->copied |= 1u << i;
         c->half.x[i] = &r->b[HALF0 + i].t;
     }
+
     if (!(wants & HALF_DY) || c->dy->type != be->real) return true;
     c->half.dy = &r->b[HALFDY].t;
     return copy_make(r, DY, HALFDY, c);
@@ -355,6 +369,7 @@ static bool run_forward(FencedCall *r, const OpValues *in, OpOptions how,
     Op op = (Op)r->c->attr.op;
     int y = how.inplace ? X0 : Y;
     Tensor result = r->b[y].t; // operand 0's memory may have another rank
+
     result.rank = r->b[Y].t.rank;
     c.y = &result;
     c.dy = NULL;
@@ -364,6 +379,7 @@ static bool run_forward(FencedCall *r, const OpValues *in, OpOptions how,
     c.scratch = r->b[SCRATCH].t.data;
     if (!be->fwd[op](&c) || !be->sync(r->d->dev)) return within("fwd");
     if (!read_values(r, y, &out->y)) return within("fwd");
+
     for (int i = 0; i < op_info[op].in; i++) {
         if (!c.x[i]) continue;
         if (r->copied >> i & 1) {
@@ -375,6 +391,7 @@ static bool run_forward(FencedCall *r, const OpValues *in, OpOptions how,
             (!may && !same_values(r, X0 + i, out->x[i], in->x[i])))
             return within("fwd");
     }
+
     Tensor t;
     bool ok = buffer_read(r, SAVED, &t) && buffer_read(r, SCRATCH, &t);
     be->release(r->d->dev, r->b[SCRATCH].base);
@@ -389,9 +406,11 @@ static bool run_backward(FencedCall *r, const OpValues *in, OpOptions how,
     Op op = (Op)r->c->attr.op;
     const OpInfo *info = &op_info[op];
     Tensor alias = r->b[DY].t;
+
     if (!buffer_make(r, SCRATCH, "scratch", scratch) || !copies_make(r, &c))
         return false;
     c.scratch = r->b[SCRATCH].t.data;
+
     // a plan may have overwritten tensors that are not kept
     for (int i = 0; i < info->in; i++)
         if (c.x[i] && !op_keeps(info, i) &&
@@ -403,6 +422,7 @@ static bool run_backward(FencedCall *r, const OpValues *in, OpOptions how,
     if (!(info->keep & KEEP_S) && !buffer_write(r, SAVED, NULL, NOTHING))
         return false;
     if (how.inplace_grad && c.dx[0]) c.dx[0] = &alias;
+
     for (int i = 0; i < info->in; i++) {
         if (!c.dx[i]) continue;
         c.fresh |= 1u << i;
@@ -413,6 +433,7 @@ static bool run_backward(FencedCall *r, const OpValues *in, OpOptions how,
         for (int64_t k = 0; k < in->count[i]; k++) ones[k] = 1;
         if (!buffer_write(r, DX0 + i, ones, 0)) return false;
     }
+
     if (!be->bwd[op](&c) || !be->sync(r->d->dev)) return within("bwd");
     for (int i = 0; i < info->in; i++) {
         int from = i == 0 && how.inplace_grad ? DY : DX0 + i;
@@ -422,6 +443,7 @@ static bool run_backward(FencedCall *r, const OpValues *in, OpOptions how,
             !unchanged(r, X0 + i, out->x[i]))
             return within("bwd");
     }
+
     Tensor t;
     bool ok = (how.inplace_grad || unchanged(r, DY, in->dy)) &&
               (!y || unchanged(r, Y, y)) && buffer_read(r, SAVED, &t) &&
@@ -446,6 +468,7 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
     Op op = (Op)oc->attr.op;
     Space space = {0};
     bool ok = false;
+
     *out = (OpValues){.results = in->results};
     memcpy(out->count, in->count, sizeof out->count);
     TRY(!d->be->begin || d->be->begin(d->dev, &step));
@@ -460,6 +483,7 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
     if (back) TRY(run_backward(&r, in, how, c, space.bwd, out));
     TRY(copies_read(&r, in));
     ok = true;
+
 done:
     for (int i = 0; i < BUFFERS; i++)
         if (r.b[i].base) d->be->release(d->dev, r.b[i].base);

@@ -79,6 +79,7 @@ static Sample fprop(const ConvProblem *r, int64_t i)
     Sample s = {0};
     int64_t at[5], k[3], q[3];
     split(r->grid, i, at);
+
     for (int64_t t = 0; t < taps(r); t++) {
         tap(&r->win, t, k);
         if (!image_position(r, at + 1, k, q)) continue;
@@ -97,6 +98,7 @@ static Sample dgrad(const ConvProblem *r, int64_t i)
     int64_t at[5], k[3], p[3];
     split(r->image, i, at);
     int64_t group = at[4] / r->a, a = at[4] % r->a;
+
     for (int64_t t = 0; t < taps(r); t++) {
         tap(&r->win, t, k);
         if (!grid_position(r, at + 1, k, p)) continue;
@@ -113,6 +115,7 @@ static Sample wgrad(const ConvProblem *r, int64_t i)
     Sample s = {0};
     int64_t a = i % r->a, t = i / r->a % taps(r), b = i / r->a / taps(r);
     int64_t k[3], p[3], q[3];
+
     tap(&r->win, t, k);
     for (int64_t n = 0; n < r->grid.n; n++)
         for (p[0] = 0; p[0] < r->grid.d; p[0]++)
@@ -143,6 +146,7 @@ Sample sample_at(const OpCase *c, const OpValues *v, int operand, int64_t i)
     r.image = up ? y.dim : c->x[0];
     r.grid = up ? c->x[0] : y.dim;
     r.a = r.image.c / r.win.groups, r.b = r.grid.c / r.win.groups;
+
     // operands of the larger and the smaller side, forward or backward
     const double *other = operand < 0 ? NULL : v->dy;
     r.at_image = up ? other : v->x[0];

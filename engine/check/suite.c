@@ -59,6 +59,7 @@ Dims draw_ranked(Draw *d, OpCase *c, int rank)
 {
     if (d->image) return d->image(d, c);
     Dims s = {draw_int(d, 1, 3), 1, 1, 1, draw_int(d, 1, 9)};
+
     // a few elements more than the lanes of any vector register
     if (!d->small && draw_int(d, 0, 3) == 0) s.c = draw_int(d, 10, 40);
     int most = rank == 1 ? 19 : rank == 2 ? 9 : 5;
@@ -67,6 +68,7 @@ Dims draw_ranked(Draw *d, OpCase *c, int rank)
     if (rank >= 3) s.d = draw_int(d, 1, most);
     if (rank >= 2) s.h = draw_int(d, 1, most);
     if (rank >= 1) s.w = draw_int(d, 1, most);
+
     // and a row longer than any block of positions
     if (!d->small && rank >= 1 && draw_int(d, 0, 7) == 0)
         s.w = draw_int(d, 20, 70);
@@ -87,6 +89,7 @@ static bool draw_case(const OpSuite *s, uint32_t number, bool small, OpCase *c)
               .op = (uint16_t)s->op,
               .small = small,
               .image = s->image};
+
     for (int i = 0; i < REDRAWS; i++) {
         Tensor y;
         *c = (OpCase){.attr = op_default(s->op),
@@ -220,6 +223,7 @@ void suite_run(const OpSuite *s, OpCheck *k)
         }
         if (c.wrt) opcase_gradient(&c, k);
     }
+
     for (int i = 0; i < agree_cases(s, k); i++) {
         if (!in_share(k, i)) continue;
         if (!draw_case(s, AGREE_FIRST + (uint32_t)i, false, &c)) {
@@ -232,6 +236,7 @@ void suite_run(const OpSuite *s, OpCheck *k)
         if (i % 3 == 2) c.wrt &= ~(1u << i / 3 % MAX_IN);
         opcase_agree(&c, k);
     }
+
     for (int i = 0; i < narrow_cases(s, k); i++) {
         if (!in_share(k, i)) continue;
         if (narrow_case(s, k, i, &c)) run_narrow(&c, i, k);

@@ -23,6 +23,7 @@ static Window draw_window(Draw *d, int rank, int reach)
 {
     Window g = {.k = {1, 1, 1}, .s = {1, 1, 1}, .dil = {1, 1, 1}, .groups = 1};
     bool common = draw_bool(d);
+
     for (int i = 3 - rank; i < 3; i++) {
         g.k[i] = common ? 3 : draw_int(d, 1, 4);
         g.lo[i] = g.hi[i] = 1;
@@ -118,6 +119,7 @@ static void draw_winograd(Draw *d, OpCase *c)
     bool up = c->attr.op == OP_upconv;
     int depth = draw_int(d, 0, 2) ? 1 : draw_int(d, 2, 5);
     int side = depth > 1 ? 11 : 17;
+
     c->rank = depth > 1 ? 3 : 2;
     c->x[0] = (Dims){draw_int(d, 0, 2) ? 1 : 3, depth, draw_int(d, 5, side),
                      draw_int(d, 8, side), PICK(d, 16, 17, 33, 64)};
@@ -128,6 +130,7 @@ static void draw_winograd(Draw *d, OpCase *c)
         g.lo[i] = same ? g.k[i] / 2 : draw_int(d, 0, g.k[i] - 1);
         g.hi[i] = same ? g.k[i] / 2 : draw_int(d, 0, g.k[i] - 1);
     }
+
     SET_WINDOW(conv, g); // both operators have the same attributes
     int co = PICK(d, 16, 17, 33, 64, 70);
     c->x[1] = (Dims){co, g.k[0], 3, 3, c->x[0].c};
@@ -187,6 +190,7 @@ static void draw_upconv_tiles(Draw *d, OpCase *c)
 {
     int kernel = 2, filters;
     c->attr.upconv.sw = 2;
+
     switch (d->sample % 4) {
     case 0:
         c->x[0] = (Dims){1, 1, 1, draw_edge(d, 64), draw_edge(d, 16)};
@@ -206,6 +210,7 @@ static void draw_upconv_tiles(Draw *d, OpCase *c)
         kernel = draw_int(d, 2, 4);
         c->attr.upconv.sh = c->attr.upconv.sw = 3;
     }
+
     c->rank = c->x[0].h > 1 ? 2 : 1;
     c->x[1] = (Dims){c->x[0].c, 1, c->rank > 1 ? kernel : 1, kernel, filters};
     c->x[2] = (Dims){1, 1, 1, 1, filters};
@@ -243,6 +248,7 @@ static void draw_boxes(Draw *d, OpCase *c)
     c->x[0] =
         (Dims){draw_int(d, 1, 2), 1, draw_edge(d, 8), draw_edge(d, 16), ci};
     for (int i = 1; i < 3; i++) g.k[i] = 3, g.lo[i] = g.hi[i] = 1;
+
     switch (d->sample % 8) {
     case 0: // the common case
         break;
@@ -309,6 +315,7 @@ static void draw_many(Draw *d, OpCase *c)
                 {120, 8, 15400, {0, 0}}};
     const int i = (int)d->sample % 4;
     Window g = {.k = {1, 1, 2}, .s = {1, 1, 1}, .dil = {1, 1, 1}, .groups = 1};
+
     g.lo[2] = draw_int(d, 0, 1), g.hi[2] = draw_int(d, 0, 1);
     c->rank = 1;
     c->x[0] =

@@ -33,6 +33,7 @@ static void draw_repeats(Draw *d, OpCase *c)
     Dims s = {1, 1, 1, times, ch};
     c->x[0] = c->x[1] = s;
     c->x[which].w = 1;
+
     switch (draw_int(d, 0, 2)) {
     case 0: // channels too, for many of them
         c->x[which].c = 1;

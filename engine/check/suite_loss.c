@@ -122,6 +122,7 @@ static void draw_dvh(Draw *d, OpCase *c)
     };
     const int bins = draw_int(d, 1, 12);
     const float width = draw_real(d, 0.5f, 2);
+
     c->x[2] = c->x[0] = draw_image(d, c);
     c->x[0].c = 1;
     c->x[1] = c->x[0];

@@ -42,12 +42,14 @@ static void draw_group_norm(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
     int groups = draw_int(d, 1, 4);
+
     if (d->image) {
         while (c->x[0].c % groups) groups--;
     } else {
         c->x[0].c = groups * draw_int(d, 1, d->small ? 3 : 8);
         if (c->rank) c->x[0].w += 2;
     }
+
     if (positions(c->x[0]) * c->x[0].c / groups < 4) c->x[0].c = 4 * groups;
     draw_affine(d, c);
     c->attr.group_norm.groups = groups;

@@ -75,6 +75,7 @@ static bool entries_make(const Session *s, bool full, Arena *mem, Entries *e)
     e->count = 0;
     e->list = ARENA_NEW(mem, Entry, (int64_t)p->count * kinds + 1);
     if (!e->list) return false;
+
     for (int i = 0; i < p->count; i++) {
         const char *name = p->list[i].name;
         if (reserved(name))
@@ -92,6 +93,7 @@ static bool entries_make(const Session *s, bool full, Arena *mem, Entries *e)
             if (!entries_add(e, mem, state_prefix[one.state], name, one))
                 return false;
     }
+
     qsort(e->list, (size_t)e->count, sizeof *e->list, by_name);
     return true;
 }
@@ -150,9 +152,11 @@ static bool fill(void *ctx, int i, void *out)
         memcpy(out, x->data, n);
         return true;
     }
+
     const Entry *e = s->entries->list + i;
     int64_t count = numel(s->params->list[e->param].dim);
     if (!entry_read(s->params, e, s->user)) return false;
+
     if (!entry_finite(e, s->user, count)) {
         // values in a session are not input data: training made them
         char why[ERR_MAX];
@@ -161,6 +165,7 @@ static bool fill(void *ctx, int i, void *out)
                              "weaker changes of the data",
                              why);
     }
+
     if (s->params->be->real == F64) {
         memcpy(out, s->user, (size_t)count * sizeof(double));
         return true;
@@ -194,17 +199,20 @@ static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
         {"steps_start", state.start, full && state.start},
         {"loss_scale", (int64_t)state.scale.by, full && session_scaled(s)},
         {"loss_scale_steps", state.scale.good, full && session_scaled(s)}};
+
     enum { NUMBERS = sizeof number / sizeof *number };
     MetaPair *pair = ARENA_NEW(mem, MetaPair, given + 2 + NUMBERS);
     if (!pair) return false;
     pair[w->pairs++] = (MetaPair){"format", CHECKPOINT_FORMAT};
     pair[w->pairs++] = (MetaPair){"contents", full ? "full" : "weights"};
+
     for (int i = 0; i < NUMBERS; i++) {
         if (!number[i].there) continue;
         char *text = arena_printf(mem, "%lld", (long long)number[i].value);
         if (!text) return false;
         pair[w->pairs++] = (MetaPair){number[i].key, text};
     }
+
     for (int i = 0; i < given; i++) {
         const char *key = m->pair[i].key;
         if (own_key(key)) continue;
@@ -214,6 +222,7 @@ static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
                         key);
         pair[w->pairs++] = m->pair[i];
     }
+
     w->pair = pair;
     return true;
 }
@@ -227,6 +236,7 @@ bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
     const Params *params = session_params(s);
     *source = (Source){.params = params, .entries = e, .extra = extra};
     *w = (StWrite){.fill = fill, .ctx = source};
+
     // the count is of collected steps, the weights are of queued ones
     if (session_under_way(s))
         return fail_usage("%d step%s under way: collect them before saving",
@@ -235,15 +245,18 @@ bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
     if (!entries_make(s, full, mem, e) || !pairs_make(m, full, s, mem, w))
         return false;
     source->user = ARENA_NEW(mem, double, params_most(params));
+
     // the writer sets the offset of each tensor and the checksums
     StTensor *tensor = ARENA_NEW(mem, StTensor, (int64_t)e->count + extras + 1);
     if (!source->user || !tensor) return false;
+
     for (int i = 0; i < e->count; i++) {
         const Param *p = params->list + e->list[i].param;
         tensor[i].name = e->list[i].name;
         tensor[i].type = params->be->real == F64 ? ST_F64 : ST_F32;
         tensor[i].axes = dims_to_user(p->dim, p->rank, tensor[i].shape);
     }
+
     for (int i = 0; i < extras; i++) {
         StTensor *t = tensor + e->count + i;
         CHECK(starts(extra[i].name, CHECKPOINT_BATCH));
@@ -252,6 +265,7 @@ bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
         t->axes = extra[i].axes;
         memcpy(t->shape, extra[i].shape, sizeof t->shape);
     }
+
     w->tensor = tensor;
     w->count = e->count + extras;
     return true;
@@ -286,6 +300,7 @@ static bool checkpoint_open(const char *path, Safetensors *f)
     // PyTorch writes "pt" here, most other programs nothing
     bool ours = format && starts(format, "segengine ");
     if (!ours || (!strcmp(format, CHECKPOINT_FORMAT) && f->crcs)) return true;
+
     if (strcmp(format, CHECKPOINT_FORMAT))
         fail_data("%s: checkpoint: its format is \"%.32s\", this program reads "
                   "\"" CHECKPOINT_FORMAT
@@ -294,6 +309,7 @@ static bool checkpoint_open(const char *path, Safetensors *f)
                   path, format);
     else
         fail_data("%s: checkpoint: damaged: its checksums are missing", path);
+
     safetensors_close(f);
     return false;
 }
@@ -304,6 +320,7 @@ static bool meta_copy(const Safetensors *f, Arena *mem, Meta *m)
     *m = (Meta){.note = f->meta.note}; // a constant string, not part of f
     m->pair = ARENA_NEW(mem, MetaPair, f->meta.count + 1);
     if (!m->pair) return false;
+
     for (int i = 0; i < f->meta.count; i++) {
         const MetaPair *from = f->meta.pair + i;
         if (starts(from->key, "crc32c.")) continue;
@@ -343,12 +360,14 @@ static bool state_of(const Meta *m, const char *path, StepState *out)
     int64_t by = number_of(m, "loss_scale");
     int64_t good = number_of(m, "loss_scale_steps");
     int64_t start = number_of(m, "steps_start");
+
     *out = (StepState){.count = steps_of(m), .start = start < 0 ? 0 : start};
     if (out->start > out->count && out->count >= 0)
         return fail_data("%s: checkpoint: its moments begin at step %lld, "
                          "after its %lld steps; fix: load its weights instead",
                          path, (long long)start, (long long)out->count);
     if (!meta_get(m, "loss_scale")) return true;
+
     if (by < 1 || by > LOSS_SCALE_MOST || by & (by - 1) || good < 0 ||
         good >= LOSS_SCALE_GROWTH)
         return fail_data("%s: checkpoint: its loss scale is %lld after %lld "
@@ -356,6 +375,7 @@ static bool state_of(const Meta *m, const char *path, StepState *out)
                          "steps; fix: load its weights instead",
                          path, (long long)by, (long long)good, LOSS_SCALE_MOST,
                          LOSS_SCALE_GROWTH);
+
     out->scale = (LossScale){(double)by, good};
     return true;
 }
@@ -491,11 +511,13 @@ static bool match_shapes(Loading *l)
         words_add(&l->shapes, " instead of ");
         words_shape(&l->shapes, shape, axes);
     }
+
     const Words *part[] = {&l->missing, &l->unknown, &l->shapes};
     static const char *const what[] = {"missing", "unknown",
                                        "of another shape"};
     Words all = {.used = 0};
     char number[32];
+
     for (int i = 0; i < 3; i++) {
         if (!part[i]->count) continue;
         snprintf(number, sizeof number, "%d ", part[i]->count);
@@ -505,6 +527,7 @@ static bool match_shapes(Loading *l)
         words_add(&all, ": ");
         words_add(&all, part[i]->text);
     }
+
     return !all.used || fail_data("%s: checkpoint: does not fit this network: "
                                   "%s",
                                   l->path, all.text);
@@ -533,7 +556,9 @@ static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
     bool ok = false, full = wanted.full;
     Arena own = {0}; // `mem` is the caller's and gets only the metadata
     Loading *l = mem_alloc(sizeof *l);
+
     if (!l) return false;
+
     // zeroed memory: `file` counts as closed if a step below fails
     l->wanted = wanted;
     l->path = path;
@@ -544,21 +569,25 @@ static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
     TRY(meta_copy(&l->file, mem, m));
     StepState state;
     TRY(!full || state_of(m, path, &state));
+
     if (full && (!is_full(m) || state.count < 0)) {
         fail_data("%s: checkpoint: it has weights but no optimiser state, so "
                   "no run can continue from it; fix: load its weights instead",
                   path);
         goto done;
     }
+
     TRY(match_names(l));
     TRY(match_shapes(l));
     TRY(l->user = ARENA_NEW(&own, double, params_most(l->params)));
+
     // all checks are done before the first parameter changes
     TRY(safetensors_verify(&l->file));
     TRY(walk(l, false));
     TRY(walk(l, true));
     TRY(!full || session_set_state(s, &state));
     ok = true;
+
 done:
     safetensors_close(&l->file);
     mem_free(l);

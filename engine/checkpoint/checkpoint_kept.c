@@ -45,6 +45,7 @@ KeptCheckpoint *checkpoint_keep(Session *s, bool full, const Meta *m)
     Arena on_the_way = {0};
     StWrite w;
     KeptCheckpoint *k = mem_alloc(sizeof *k);
+
     if (!k) return NULL;
     TRY(saving_make(s, full, m, NULL, 0, &on_the_way, &w));
     StTensor *tensor = ARENA_NEW(&k->mem, StTensor, w.count + 1);
@@ -61,6 +62,7 @@ KeptCheckpoint *checkpoint_keep(Session *s, bool full, const Meta *m)
                          .fill = kept_fill,
                          .ctx = k};
     ok = true;
+
 done:
     arena_release(&on_the_way);
     if (ok) return k;

@@ -46,6 +46,7 @@ static bool candidate_make(const char *folder, const char *name, Arena *mem,
         if (err_kind() != ERR_DATA) return false;
         return (c->why = arena_strdup(mem, err_text()));
     }
+
     c->steps = steps_of(&m);
     if (!is_full(&m) || c->steps < 0)
         c->why = arena_printf(mem, "%s: checkpoint: it has no optimiser state",
@@ -63,6 +64,7 @@ static bool candidates(const char *folder, Arena *mem, Candidate **list,
     int room = 0;
     *list = NULL;
     *count = 0;
+
     for (struct dirent *e; ok && (e = readdir(dir));) {
         if (!starts(e->d_name, "checkpoint_") ||
             !ends(e->d_name, ".safetensors"))
@@ -77,6 +79,7 @@ static bool candidates(const char *folder, Arena *mem, Candidate **list,
         ok = candidate_make(folder, e->d_name, mem, *list + *count);
         *count += ok;
     }
+
     closedir(dir);
     return ok;
 }
@@ -87,13 +90,16 @@ bool checkpoint_newest(const char *folder, Arena *mem, const char **path,
     Candidate *list = NULL;
     int count = 0;
     const char *all = "";
+
     *said = "";
     if (!candidates(folder, mem, &list, &count)) return false;
     if (!count)
         return fail_data("%s: no checkpoint_*.safetensors in this folder",
                          folder);
+
     // best first: usually the first one is good, and the others are never read
     qsort(list, (size_t)count, sizeof *list, by_steps);
+
     for (int i = 0; i < count; i++) {
         Candidate *c = list + i;
         // reads the data of usable candidates only; the load verifies the file

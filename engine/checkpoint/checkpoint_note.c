@@ -22,6 +22,7 @@ bool checkpoint_note(const char *path, const Meta *m)
     Safetensors f = {0};
     Arena mem = {0};
     bool ok = false;
+
     TRY(safetensors_open(path, &f) && safetensors_verify(&f));
     MetaPair *pair = ARENA_NEW(&mem, MetaPair, f.meta.count + m->count);
     TRY(pair);
@@ -36,6 +37,7 @@ bool checkpoint_note(const char *path, const Meta *m)
                        .fill = copy_tensor,
                        .ctx = &f};
     ok = safetensors_save(path, &w);
+
 done:
     safetensors_close(&f);
     arena_release(&mem);

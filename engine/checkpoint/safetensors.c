@@ -103,6 +103,7 @@ static bool read_head(Safetensors *f, char **head, size_t *bytes)
     if (!read_at(f, 0, first, HEADER_LENGTH)) return false;
     memcpy(&length, first, HEADER_LENGTH); // little endian, see above
     unsigned long long shown = length;
+
     // allocates nothing for a length that exceeds the file
     if (length > ST_HEADER) {
         snprintf(text, sizeof text,
@@ -111,6 +112,7 @@ static bool read_head(Safetensors *f, char **head, size_t *bytes)
                  shown, ST_HEADER);
         return foreign(first, text);
     }
+
     // a first word within bounds may still be another format's magic number
     if (length > f->size - HEADER_LENGTH) {
         snprintf(text, sizeof text,
@@ -119,6 +121,7 @@ static bool read_head(Safetensors *f, char **head, size_t *bytes)
                  shown + HEADER_LENGTH, (unsigned long long)f->size);
         return foreign(first, text);
     }
+
     *bytes = HEADER_LENGTH + (size_t)length;
     *head = arena_alloc(&f->mem, *bytes);
     if (!*head || !read_at(f, 0, *head, *bytes)) return false;
@@ -139,6 +142,7 @@ static bool check_head(Safetensors *f, const char *head, size_t bytes,
                        const char *crc)
 {
     const char *list = meta_get(&f->meta, HEADER_CRCS);
+
     // one without the other: damage has changed a key
     if (!list && !crc) return true;
     if (!list || !crc)
@@ -146,6 +150,7 @@ static bool check_head(Safetensors *f, const char *head, size_t bytes,
                          "\"%s\"",
                          crc ? HEADER_CRC : HEADER_CRCS,
                          crc ? HEADER_CRCS : HEADER_CRC);
+
     // the checksum was computed with zeros in place of its digits
     size_t before = (size_t)(crc - head), after = before + HEADER_DIGITS;
     uint32_t sum = crc32c(0, head, before);
@@ -172,20 +177,24 @@ static bool load_header(Safetensors *f)
     const char *crc = NULL;
     size_t bytes = 0;
     uint64_t end;
+
     if (!read_head(f, &head, &bytes)) return false;
     if (!header_parse(head, bytes, f, &crc)) return false;
     if (!header_sort(f->tensor, f->count, f->meta.pair, f->meta.count))
         return false;
+
     // before the offsets: damage is a better reason than its consequence
     if (!check_head(f, head, bytes, crc)) return false;
     if (!header_places(f, &end)) return false;
     f->data_at = bytes;
+
     // both are sizes of existing memory and files, far from overflow
     if (end > f->size - bytes)
         return fail_data("the file is truncated: %llu bytes needed, it has "
                          "%llu",
                          (unsigned long long)(bytes + end),
                          (unsigned long long)f->size);
+
     if (end < f->size - bytes)
         return fail_data("%llu bytes after the last tensor",
                          (unsigned long long)(f->size - bytes - end));
@@ -307,6 +316,7 @@ bool safetensors_read_f64(const Safetensors *f, int i, double *out)
     // `out`, and each is read before the double in its place is written, so no
     // second buffer is needed
     char *raw = (char *)out + (count * sizeof *out - bytes);
+
     if (!safetensors_read(f, i, raw)) return false;
     switch (f->tensor[i].type) {
     case ST_F64:
@@ -341,6 +351,7 @@ bool safetensors_verify(const Safetensors *f)
     if (!f->crcs) return true;
     char *buffer = mem_alloc(CHUNK);
     bool ok = buffer;
+
     for (int i = 0; ok && i < f->count; i++) {
         const StTensor *t = f->tensor + i;
         uint32_t crc = 0;
@@ -351,6 +362,7 @@ bool safetensors_verify(const Safetensors *f)
         }
         ok = ok && check_tensor(f, i, crc);
     }
+
     mem_free(buffer);
     return ok;
 }
@@ -385,8 +397,10 @@ static bool layout_names(Layout *l, const StWrite *w)
         l->tensor[i].at = (uint64_t)i; // until they are sorted
         if (!header_name_check("tensor name", w->tensor[i].name)) return false;
     }
+
     l->pair[l->pairs++] = (MetaPair){HEADER_CRC, "00000000"};
     l->pair[l->pairs++] = (MetaPair){HEADER_CRCS, zeros};
+
     for (int i = 0; i < w->pairs; i++) {
         const char *key = w->pair[i].key;
         // a file's own metadata may be passed: checksums are computed again
@@ -394,6 +408,7 @@ static bool layout_names(Layout *l, const StWrite *w)
         if (!header_name_check("metadata key", key)) return false;
         l->pair[l->pairs++] = w->pair[i];
     }
+
     l->count = w->count;
     return header_sort(l->tensor, l->count, l->pair, l->pairs);
 }
@@ -408,6 +423,7 @@ static bool layout_make(Layout *l, const StWrite *w)
                     w->count, w->pairs, ST_ENTRIES - 2);
     if (!layout_names(l, w)) return false;
     size_t at = 0;
+
     for (int i = 0; i < l->count; i++) {
         StTensor *t = l->tensor + i;
         CHECK(t->axes >= 0 && t->axes <= ST_AXES);
@@ -419,6 +435,7 @@ static bool layout_make(Layout *l, const StWrite *w)
             return within("tensor \"%s\"", t->name);
         if (t->bytes > l->largest) l->largest = t->bytes;
     }
+
     if (!header_print(l->tensor, l->count, l->pair, l->pairs, &l->head,
                       &l->head_bytes))
         return false;
@@ -448,6 +465,7 @@ static bool write_data(const Layout *l, const StWrite *w, Draft *d)
     char digits[HEADER_DIGITS + 1], *list = head_value(l, HEADER_CRCS);
     void *buffer = mem_alloc(l->largest);
     bool ok = buffer;
+
     for (int i = 0; ok && i < l->count; i++) {
         const StTensor *t = l->tensor + i;
         // fill may refuse: values that are not finite are not saved
@@ -456,6 +474,7 @@ static bool write_data(const Layout *l, const StWrite *w, Draft *d)
         digits_of(ok ? crc32c(0, buffer, t->bytes) : 0, digits);
         memcpy(list + i * HEADER_DIGITS, digits, HEADER_DIGITS);
     }
+
     mem_free(buffer);
     return ok;
 }
@@ -479,8 +498,10 @@ bool safetensors_save(const char *path, const StWrite *w)
     bool ok = false;
     Layout l = {0};
     Draft d = {0};
+
     TRY(layout_make(&l, w) || within("%s: safetensors", path));
     TRY(draft_open(&d, path, l.bytes));
+
     // the header is written last, when the checksums are known
     TRY(write_data(&l, w, &d));
     char digits[HEADER_DIGITS + 1];
@@ -489,6 +510,7 @@ bool safetensors_save(const char *path, const StWrite *w)
     memcpy(head_value(&l, HEADER_CRC), digits, HEADER_DIGITS);
     TRY(draft_write(&d, 0, l.head, l.head_bytes));
     ok = draft_commit(&d, reads_back, &crc);
+
 done:
     draft_discard(&d);
     mem_free(l.head);

@@ -37,6 +37,7 @@ bool header_name_check(const char *what, const char *name)
         return fail_data("%s of %zu bytes (1 to %d are allowed)", what, n,
                          ST_NAME);
     uint32_t code;
+
     for (const char *p = name, *end = name + n; p < end;) {
         int step = utf8_length(p, end, &code);
         if (!step || code < 0x20 || (code >= 0x7f && code < 0xa0))
@@ -67,6 +68,7 @@ static bool parse_integer(JsonReader *r, int64_t *out)
             __builtin_add_overflow(*out, *r->p - '0', out))
             return json_wrong(r, "number over 2^63-1");
     if (r->p == first) return json_wrong(r, "expected a number, 0 or more");
+
     // JSON does not allow 007: each number has one form
     if (*first == '0' && r->p > first + 1)
         return json_wrong(r, "number with a leading zero");
@@ -81,6 +83,7 @@ static bool parse_list(JsonReader *r, int64_t *list, int room, int *count)
     *count = 0;
     if (!json_expect(r, '[')) return false;
     if (json_next(r, ']')) return true;
+
     do {
         // extra numbers are still parsed, for the better reason
         bool fits = *count < room;
@@ -116,6 +119,7 @@ static bool parse_tensor(JsonReader *r, StTensor *t)
     int64_t place[2] = {0};
     int count;
     if (!json_expect(r, '{')) return false;
+
     for (bool more = !json_next(r, '}'); more;) {
         const char *key;
         if (!json_text(r, &key)) return false;
@@ -141,10 +145,12 @@ static bool parse_tensor(JsonReader *r, StTensor *t)
                              t->name);
         if (!json_more(r, '}', &more)) return false;
     }
+
     // all fields are known only here, so they are compared here
     for (int k = 0; k < KEYS; k++)
         if (!seen[k])
             return fail_data("tensor \"%s\" has no \"%s\"", t->name, keys[k]);
+
     // header_places and safetensors.c compare it with the end of the data
     if (place[0] > place[1])
         return fail_data("tensor \"%s\" ends before it begins", t->name);
@@ -175,6 +181,7 @@ static bool parse_metadata(Parser *r)
     JsonReader *j = &r->json;
     Safetensors *f = r->f;
     if (!json_expect(j, '{')) return false;
+
     for (bool more = !json_next(j, '}'); more;) {
         if (f->meta.count == ST_ENTRIES)
             return fail_data("more than %d pairs of metadata", ST_ENTRIES);
@@ -209,9 +216,11 @@ static bool parse_header(Parser *r)
     JsonReader *j = &r->json;
     Safetensors *f = r->f;
     bool seen_metadata = false;
+
     // no space is allowed before the first brace
     if (j->p == j->end || *j->p != '{') return json_wrong(j, "expected '{'");
     j->p++;
+
     for (bool more = !json_next(j, '}'); more;) {
         const char *name;
         if (!json_text(j, &name) || !json_expect(j, ':')) return false;
@@ -233,6 +242,7 @@ static bool parse_header(Parser *r)
         }
         if (!json_more(j, '}', &more)) return false;
     }
+
     while (j->p < j->end && *j->p == ' ') j->p++;
     return j->p == j->end || json_wrong(j, "something after the last '}'");
 }
@@ -293,12 +303,14 @@ bool header_places(Safetensors *f, uint64_t *end)
 {
     uint64_t at = 0; // end of the previous tensor
     *end = 0;
+
     // the list itself keeps the order of names
     if (!f->count) return true;
     StTensor **order = ARENA_NEW(&f->mem, StTensor *, f->count);
     if (!order) return false;
     for (int i = 0; i < f->count; i++) order[i] = f->tensor + i;
     qsort(order, (size_t)f->count, sizeof *order, by_place);
+
     for (int i = 0; i < f->count; at = order[i]->at + order[i]->bytes, i++) {
         const StTensor *t = order[i];
         if (t->at > at)
@@ -309,6 +321,7 @@ bool header_places(Safetensors *f, uint64_t *end)
             return fail_data("tensors \"%s\" and \"%s\" overlap",
                              order[i - 1]->name, t->name);
     }
+
     *end = at;
     return true;
 }
@@ -350,6 +363,7 @@ static void put_text(Text *t, const char *p, const char *what)
     const char *start = p, *end = p + strlen(p);
     uint32_t code;
     char escape[8];
+
     put_plain(t, "\"");
     for (int n; t->ok && p < end; p += n) {
         n = utf8_length(p, end, &code);
@@ -382,6 +396,7 @@ static void put_tensor(Text *t, const StTensor *e)
                  (long long)e->shape[i]);
         put_plain(t, number);
     }
+
     snprintf(number, sizeof number, "],\"data_offsets\":[%llu,%llu]}",
              (unsigned long long)e->at, (unsigned long long)(e->at + e->bytes));
     put_plain(t, number);
@@ -392,8 +407,10 @@ bool header_print(const StTensor *tensor, int count, const MetaPair *pair,
 {
     Text t = {.ok = true};
     char what[ST_NAME + 16];
+
     // room for the length, which is known at the end
     put(&t, "\0\0\0\0\0\0\0\0{", HEADER_LENGTH + 1);
+
     for (int i = 0; i < pairs; i++) {
         put_plain(&t, i ? "," : "\"" HEADER_METADATA "\":{");
         snprintf(what, sizeof what, "metadata \"%s\"", pair[i].key);
@@ -401,12 +418,14 @@ bool header_print(const StTensor *tensor, int count, const MetaPair *pair,
         put_plain(&t, ":");
         put_text(&t, pair[i].value, what);
     }
+
     if (pairs) put_plain(&t, "}");
     for (int i = 0; i < count; i++) {
         if (i || pairs) put_plain(&t, ",");
         put_tensor(&t, tensor + i);
     }
     put_plain(&t, "}");
+
     // the data starts aligned, for readers that map the file
     while (t.ok && t.count % ST_ALIGN) put_plain(&t, " ");
     uint64_t length = t.count - HEADER_LENGTH;

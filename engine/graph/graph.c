@@ -65,6 +65,7 @@ static bool name_add(Graph *g, int i)
         for (int k = 0; k < i; k++)
             if (g->node[k].kind != NODE_OP) slot_put(g, k);
     }
+
     slot_put(g, i);
     g->named++;
     return true;
@@ -102,6 +103,7 @@ static Node *append(Graph *g, const char *name, const char *where, int *out)
         g->node = grown;
         g->room = room;
     }
+
     Node *n = &g->node[g->count];
     *n = (Node){.name = arena_strdup(&g->mem, name ? name : ""),
                 .where = arena_strdup(&g->mem, where ? where : "")};
@@ -194,12 +196,14 @@ bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
     bool batched = false;
     if ((name && *name && !name_valid(name)) || !op_attrs_valid(attr))
         return false;
+
     for (int i = 0; i < MAX_IN; i++) {
         if (in[i] < 0) continue;
         CHECK(in[i] < g->count && i < info->in);
         x[i] = g->node[in[i]].y;
         batched |= g->node[in[i]].batched;
     }
+
     if (!op_shape(attr, x, &y) || !running_valid(g, attr, in)) return false;
     Node *n = append(g, name, where, out);
     if (!n) return false;
@@ -207,6 +211,7 @@ bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
     n->attr = *attr;
     memcpy(n->in, in, sizeof n->in);
     n->y = y;
+
     // a loss is the mean over the batch: one number
     n->batched = batched && !(info->flags & LOSS);
     return true;
@@ -242,6 +247,7 @@ static void put(Text *t, const char *fmt, ...)
     int n = vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
     CHECK(n >= 0 && (size_t)n < sizeof line);
+
     if (t->used + (size_t)n + 1 > t->room) {
         size_t room = 2 * t->room + (size_t)n + 256;
         char *grown = t->ok ? mem_realloc(t->at, room) : NULL;
@@ -252,6 +258,7 @@ static void put(Text *t, const char *fmt, ...)
         t->at = grown;
         t->room = room;
     }
+
     memcpy(t->at + t->used, line, (size_t)n + 1);
     t->used += (size_t)n;
 }
@@ -299,9 +306,11 @@ bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
     Text t = {.ok = true};
     bool *used = mem_alloc((size_t)g->count + 1);
     int *number = mem_alloc(((size_t)g->count + 1) * sizeof *number), next = 0;
+
     TRY(used && number);
     graph_ancestors(g, root, roots, used);
     put(&t, "%s", HEAD);
+
     for (int i = 0; i < g->count; i++) {
         const Node *n = &g->node[i];
         if (!used[i]) continue;
@@ -321,12 +330,14 @@ bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
         }
         put(&t, "\n");
     }
+
     put(&t, "root");
     for (int i = 0; i < roots; i++) put(&t, " %d", number[root[i]]);
     put(&t, "\n");
     TRY(t.ok);
     *text = arena_strdup(mem, t.at);
     ok = *text != NULL;
+
 done:
     mem_free(t.at);
     mem_free(used);
@@ -341,6 +352,7 @@ static bool parse_number(const char *text, double *out)
     double v = 0;
     int digits = 0, power = 0;
     bool minus = *text == '-';
+
     text += minus;
     for (bool point = false; *text == '.' || (*text >= '0' && *text <= '9');
          text++) {
@@ -353,6 +365,7 @@ static bool parse_number(const char *text, double *out)
         power -= point;
         digits++;
     }
+
     if (!digits || digits > 17) return false;
     if (*text == 'e') {
         char *end;
@@ -361,6 +374,7 @@ static bool parse_number(const char *text, double *out)
         power += (int)e;
         text = end;
     }
+
     // nine digits and a power of ten round to the original float: neighbouring
     // floats differ in the 8th digit, the error is in the 16th
     v = power < 0 ? v / pow(10, -power) : v * pow(10, power);
@@ -374,6 +388,7 @@ static bool parse_attr(const char *word, Attr *a)
 {
     const OpInfo *info = &op_info[a->op];
     size_t n = strcspn(word, "=");
+
     for (int i = 0; word[n] && i < info->attrs; i++) {
         const char *name = info->attr[i].name;
         double v;
@@ -389,6 +404,7 @@ static bool parse_attr(const char *word, Attr *a)
             break;
         return true;
     }
+
     return fail_data("%s cannot have the attribute \"%.60s\"", info->name,
                      word);
 }
@@ -400,6 +416,7 @@ static bool parse_operands(const Graph *g, const char *text, int most,
 {
     const char *all = text;
     for (int k = 0; k < MAX_IN; k++) in[k] = -1;
+
     for (int k = 0; k < most; k++) {
         char *end;
         long v = strtol(text, &end, 10);
@@ -435,12 +452,14 @@ static bool parse_leaf(Graph *g, char **word, int words)
     long v[8];
     int out;
     if (words != 10) return fail_data("%d words, want 10", words);
+
     for (int i = 0; i < 8; i++) {
         char *end;
         v[i] = strtol(word[2 + i], &end, 10);
         if (*end || v[i] < RANK_SCALAR || v[i] > INT32_MAX)
             return fail_data("\"%.60s\" is not an extent", word[2 + i]);
     }
+
     // n d h w c rank trained decayed; graph_input checks the extents
     if (v[5] > RANK_MAX) return fail_data("rank %ld", v[5]);
     if ((v[6] | v[7]) & ~1L) return fail_data("trained and decayed are 0 or 1");
@@ -487,6 +506,7 @@ static bool parse_lines(char *rest, Graph *g, int *root, int *roots,
                         int max_roots)
 {
     char *line;
+
     // line 1 was HEAD
     for (int number = 2; (line = strtok_r(rest, "\n", &rest)); number++) {
         bool last = !strncmp(line, "root ", 5);

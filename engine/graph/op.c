@@ -92,6 +92,7 @@ bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
     *y = x[0];
     y->data = NULL;
     if (!info->shape(a, x, y)) return false;
+
     // checked as doubles, so that what fits one backend fits all of them
     if (!dims_valid(y->dim, F64))
         return fail_usage("%s: the result is too large to address", info->name);
@@ -162,6 +163,7 @@ double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y)
 {
     Dims w = x[1].dim;
     double taps = (double)w.d * w.h * w.w;
+
     switch (a->op) {
     case OP_conv: // each result sums its window over ci
     case OP_linear:

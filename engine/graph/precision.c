@@ -77,12 +77,15 @@ double precision_round(Precision p, double v)
     const int bits = info[p].bits, least = info[p].least;
     if (v == 0 || !isfinite(v)) return v;
     int e = above(v);
+
     // subnormal numbers have the spacing of the smallest normal number
     if (e < least + 1) e = least + 1;
+
     // adding and subtracting this rounds to an integer, ties to even
     const double places = v * two_to(bits - e), halves = 0x1.8p52;
     double r = p == PRECISION_tf32 ? round(places) : (places + halves) - halves;
     r = copysign(r * two_to(e - bits), v);
+
     // the first number out of range: 2^128, in f16 2^16
     const double end = two_to(p == PRECISION_f16 ? 16 : 128);
     return fabs(r) >= end ? copysign(INFINITY, v) : r;
@@ -107,6 +110,7 @@ uint16_t precision_bits(Precision p, double v)
     const int most = (1 << (15 - places)) - 1; // exponent of infinity and NaN
     const unsigned sign = signbit(v) ? 0x8000 : 0;
     const double r = fabs(precision_round(p, v));
+
     if (isnan(r)) return (uint16_t)(sign | 0x7fff);
     if (isinf(r)) return (uint16_t)(sign | (unsigned)most << places);
     const int e = above(r);
@@ -137,6 +141,7 @@ static uint16_t f16_bits(uint32_t u)
         (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
     float small;
     uint32_t places;
+
     memcpy(&small, &size, sizeof small);
     small += 0.5f;
     memcpy(&places, &small, sizeof places);

@@ -116,6 +116,7 @@ SHAPE(upconv)
     if (w.c > INT32_MAX / g.groups)
         return fail_usage("upconv: too many channels");
     y->dim = (Dims){in.n, 1, 1, 1, w.c * g.groups};
+
     for (int i = 0; i < 3; i++) {
         if (!at_least("upconv", "stride", g.s[i], 1) ||
             !at_least("upconv", "dilation", g.dil[i], 1) ||
@@ -155,12 +156,14 @@ SHAPE(pool)
         if (g.k[i] < 1)
             return fail_usage("%s: the kernel must be 1 or more, got %d", op,
                               g.k[i]);
+
     // a window entirely inside the padding would contain no element
     for (int i = 0; i < 3; i++)
         if (g.lo[i] >= g.k[i] || g.hi[i] >= g.k[i])
             return fail_usage("%s: padding %d + %d must be smaller than the "
                               "kernel %d",
                               op, g.lo[i], g.hi[i], g.k[i]);
+
     y->dim = x[0].dim;
     return slide(op, &g, x[0].dim, &y->dim);
 }
@@ -208,6 +211,7 @@ SHAPE(lstm)
         return fail_usage("lstm: %d channels of four gates do not fit a weight "
                           "of %d by %d",
                           in.c, w.n, w.c);
+
     y->dim = in;
     y->dim.c = w.c;
     return vector_of("lstm", "bias", &x[2], in.c) &&
@@ -238,6 +242,7 @@ SHAPE(upsample)
     // both operators begin with the same three factors
     const int32_t *f = &a->word[1];
     y->dim = x[0].dim;
+
     for (int i = 0; i < 3; i++) {
         int32_t *e = axis(&y->dim, i);
         if (!at_least(op_info[a->op].name, "scale", f[i], 1)) return false;
@@ -264,6 +269,7 @@ SHAPE(norm)
         return fail_usage("group_norm: %d channels do not divide into %d "
                           "groups",
                           c, a->group_norm.groups);
+
     y->dim = x[0].dim;
     return vector_of(op, "weight", &x[1], c) &&
            vector_of(op, "bias", &x[2], c) &&
@@ -312,6 +318,7 @@ SHAPE(concat)
     int count = MAX_IN; // up to the last one given; a gap is an error below
     while (!present(&x[count - 1])) count--;
     y->dim = x[0].dim;
+
     for (int i = 1; i < count; i++) {
         Dims d = x[i].dim;
         d.c = x[0].dim.c;
@@ -335,8 +342,10 @@ SHAPE(slice)
     // pairs (from, size) for d, h, w, c; size 0 means up to the end
     const int32_t *box = &a->word[1];
     static const char *const name[4] = {"d", "h", "w", "c"};
+
     y->dim = x[0].dim;
     int32_t *e[4] = {&y->dim.d, &y->dim.h, &y->dim.w, &y->dim.c};
+
     for (int i = 0; i < 4; i++) {
         int from = box[2 * i], size = box[2 * i + 1];
         if (from < 0 || from >= *e[i] || size < 0 || size > *e[i] - from)
@@ -354,6 +363,7 @@ SHAPE(pad)
     // the same six words in the same order as the padding of a window
     const int32_t *p = &a->word[1];
     y->dim = x[0].dim;
+
     for (int i = 0; i < 3; i++) {
         int32_t *e = axis(&y->dim, i);
         int64_t sum = (int64_t)*e + p[2 * i] + p[2 * i + 1];
@@ -386,6 +396,7 @@ static bool mask_and_weight(const char *op, const Tensor x[MAX_IN])
 {
     static const char *const name[2] = {"mask", "weight"};
     char p[DIMS_TEXT], q[DIMS_TEXT];
+
     for (int i = 0; i < 2; i++) {
         Dims both;
         const Tensor *t = &x[2 + i];
@@ -443,6 +454,7 @@ SHAPE(classes)
         return fail_usage("%s: needs at least 2 classes, got %d channel; use "
                           "bce for one",
                           op, x[0].dim.c);
+
     // a mask has one value per position; a weight may also differ by class
     Tensor mask[MAX_IN] = {x[0], x[1], x[2]}, weight[MAX_IN] = {x[0], x[1]};
     mask[0].dim.c = 1;
@@ -458,6 +470,7 @@ SHAPE(dvh)
     char p[DIMS_TEXT], q[DIMS_TEXT];
     const int bins = a->dvh_loss.bins;
     Dims same = x[2].dim;
+
     same.c = 1;
     if (x[0].dim.c != 1)
         return fail_usage("dvh_loss: a dose has one channel, got %d",

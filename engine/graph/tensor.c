@@ -60,10 +60,12 @@ char *dims_text(Dims s, int rank, char text[DIMS_TEXT])
     };
     int64_t shape[2 + RANK_MAX];
     int count = dims_to_user(s, rank, shape), at = 0;
+
     if (!count) {
         snprintf(text, DIMS_TEXT, "() scalar");
         return text;
     }
+
     // five extents of ten digits and the longest name are 66 characters
     for (int i = 0; i < count; i++)
         at += snprintf(text + at, (size_t)(DIMS_TEXT - at), "%s%lld",
@@ -190,6 +192,7 @@ void tensor_read(const Tensor *t, int64_t at, int64_t count, double *out)
     const uint16_t *words = t->data;
     const float *floats = t->data;
     const double *doubles = t->data;
+
     if (p != PRECISION_f32)
         for (int64_t i = 0; i < count; i++)
             out[i] = precision_value(p, words[at + i]);
@@ -206,6 +209,7 @@ void tensor_write(const Tensor *t, int64_t at, int64_t count, const double *v)
     uint16_t *words = t->data;
     float *floats = t->data;
     double *doubles = t->data;
+
     if (p != PRECISION_f32)
         for (int64_t i = 0; i < count; i++)
             words[at + i] = precision_bits(p, v[i]);

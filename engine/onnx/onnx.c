@@ -42,6 +42,7 @@ static OnnxTensor *tensor_new(Onnx *o, const char *name)
         o->tensor = grown;
         o->room = room;
     }
+
     OnnxTensor *t = &o->tensor[o->tensors++];
     *t = (OnnxTensor){.name = name, .param = -1};
     return t;
@@ -170,6 +171,7 @@ void onnx_rank(Onnx *o, const char *x, int from, int to, const char *out)
         onnx_end(o, mark);
         return;
     }
+
     const char *name = kept(o, arena_printf(&o->mem, "%s/axes", out));
     if (!from) {
         // and Reshape better than Unsqueeze; 0: same extent as the operand
@@ -177,6 +179,7 @@ void onnx_rank(Onnx *o, const char *x, int from, int to, const char *out)
         onnx_op(o, "Reshape", x, onnx_ints(o, name, shape, 2 + to), out);
         return;
     }
+
     // adds or removes the first spatial axes, after N and C
     static const int64_t axes[RANK_MAX] = {2, 3, 4};
     int n = from < to ? to - from : from - to;
@@ -211,6 +214,7 @@ const char *onnx_gates(Onnx *o, int i, int k)
                    "fix: use parameters");
         return "";
     }
+
     const char *name = kept(o, arena_printf(&o->mem, "%s/gates", n->name));
     for (int t = 0; t < o->tensors; t++)
         if (!strcmp(o->tensor[t].name, name)) return name;
@@ -239,6 +243,7 @@ const char *onnx_operand(Onnx *o, int i, int k, int rank)
         onnx_rank(o, o->value[x], from, rank, out);
         return out;
     }
+
     // computed from parameters, where a vector is required
     const char *shape = kept(o, arena_printf(&o->mem, "%s/shape", out));
     return onnx_op(o, "Reshape", o->value[x],
@@ -277,6 +282,7 @@ static void put_output(Onnx *o, int root, const char *name,
                             ? param_operand(o, root, onnx_shown(n))
                             : o->value[root];
     const char *in[] = {value};
+
     if (!wants_activation(o->g, root, how)) {
         if (strcmp(value, name)) onnx_op(o, "Identity", value, NULL, name);
         return;
@@ -309,6 +315,7 @@ static bool put_nodes(Onnx *o, const bool *used, const int *root,
                               "export to ONNX");
         }
     }
+
     for (int k = 0; k < roots; k++) put_output(o, root[k], name[k], how, facts);
     return true;
 }
@@ -319,6 +326,7 @@ static bool check_any_size(const Graph *g, const bool *used, Arena *mem)
 {
     Tensor *y = ARENA_NEW(mem, Tensor, g->count);
     if (!y) return false;
+
     for (int i = 0; i < g->count; i++) {
         const Node *n = &g->node[i];
         if (!used[i]) continue;
@@ -350,11 +358,13 @@ static void put_value(Proto *p, int field, const char *name, const Node *n,
     int64_t shape[2 + RANK_MAX];
     const int axes = dims_to_user(n->y.dim, onnx_shown(n), shape);
     size_t value = proto_begin(p, field);
+
     proto_text(p, VALUE_NAME, name);
     size_t type = proto_begin(p, VALUE_TYPE);
     size_t tensor = proto_begin(p, TYPE_TENSOR);
     proto_int(p, TYPE_ELEMENT, ELEMENT_F32);
     size_t dims = proto_begin(p, TYPE_SHAPE);
+
     for (int i = 0; i < axes; i++) {
         char text[300];
         size_t dim = proto_begin(p, SHAPE_DIM);
@@ -371,6 +381,7 @@ static void put_value(Proto *p, int field, const char *name, const Node *n,
         }
         proto_end(p, dim);
     }
+
     proto_end(p, dims);
     proto_end(p, tensor);
     proto_end(p, type);
@@ -416,6 +427,7 @@ bool onnx_save(const char *path, const Graph *g, const Params *p,
     bool ok = false;
     Onnx o = {.g = g, .params = p, .any_size = options->any_size};
     Proto tail = {0};
+
     *facts = (OnnxFacts){0, 0, 0, 0};
     bool *used = mem_alloc((size_t)g->count + 1);
     o.value = mem_alloc(((size_t)g->count + 1) * sizeof *o.value);
@@ -430,6 +442,7 @@ bool onnx_save(const char *path, const Graph *g, const Params *p,
     TRY(!o.failed && !o.node.failed && !tail.failed);
     facts->nodes = o.nodes;
     ok = onnx_write(path, &o, &tail, options, facts);
+
 done:
     proto_free(&tail);
     proto_free(&o.node);

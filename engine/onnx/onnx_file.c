@@ -57,6 +57,7 @@ static bool reads_back(void *ctx, const char *tmp)
         ok = file_read_at(fd, tmp, at, buffer, n);
         if (ok) crc = crc32c(crc, buffer, n);
     }
+
     if (ok && (bytes != s->at || crc != s->crc))
         ok = fail("%s: the bytes read back differ from the bytes written", tmp);
     mem_free(buffer);
@@ -127,12 +128,14 @@ static bool write_tensors(Onnx *o, Sink *s)
     bool ok = false;
     int64_t most = 1;
     Proto head = {0}, scratch = {0};
+
     for (int i = 0; i < o->tensors; i++)
         if (tensor_count(&o->tensor[i]) > most)
             most = tensor_count(&o->tensor[i]);
     double *user = mem_alloc((size_t)most * sizeof *user);
     float *values = mem_alloc((size_t)most * sizeof *values);
     TRY(user && values);
+
     for (int i = 0; i < o->tensors; i++) {
         const OnnxTensor *t = &o->tensor[i];
         const void *data = t->data;
@@ -147,7 +150,9 @@ static bool write_tensors(Onnx *o, Sink *s)
         TRY(sink_write(s, head.at, head.used));
         TRY(sink_write(s, data, (size_t)tensor_size(t)));
     }
+
     ok = true;
+
 done:
     mem_free(user);
     mem_free(values);
@@ -165,6 +170,7 @@ static void put_head(Proto *p, const OnnxOptions *how)
     size_t opset = proto_begin(p, MODEL_OPSET);
     proto_int(p, OPSET_VERSION, ONNX_OPSET);
     proto_end(p, opset);
+
     for (int i = 0; i < how->pairs; i++) {
         size_t pair = proto_begin(p, MODEL_PAIR);
         proto_text(p, PAIR_KEY, how->pair[i].key);
@@ -180,22 +186,26 @@ bool onnx_write(const char *path, Onnx *o, const Proto *tail,
     Sink s = {.at = 0};
     Proto head = {0}, scratch = {0}, size = {0};
     uint64_t bytes = o->node.used + tail->used;
+
     for (int i = 0; i < o->tensors; i++) {
         proto_clear(&size);
         tensor_head(&o->tensor[i], &size, &scratch);
         bytes += size.used + tensor_size(&o->tensor[i]);
         facts->numbers += tensor_count(&o->tensor[i]);
     }
+
     put_head(&head, how);
     proto_head(&head, MODEL_GRAPH, bytes);
     TRY(!head.failed && !size.failed && !scratch.failed);
     facts->bytes = bytes += head.used;
+
     if (bytes > FILE_MOST) {
         fail_usage("%s: %.1f GiB of weights do not fit into one ONNX file "
                    "(limit 2 GiB); fix: export --safetensors or --bundle",
                    path, (double)bytes / (1 << 30));
         goto done;
     }
+
     TRY(draft_open(&s.draft, path, bytes));
     TRY(sink_write(&s, head.at, head.used));
     TRY(sink_write(&s, o->node.at, o->node.used));
@@ -203,6 +213,7 @@ bool onnx_write(const char *path, Onnx *o, const Proto *tail,
     TRY(sink_write(&s, tail->at, tail->used));
     CHECK(s.at == bytes); // the length written before the graph was right
     ok = draft_commit(&s.draft, reads_back, &s);
+
 done:
     draft_discard(&s.draft);
     proto_free(&head);

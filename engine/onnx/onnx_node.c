@@ -84,6 +84,7 @@ static bool form_conv(Onnx *o, int i, const char *out)
     const int rank = window_rank(o, i);
     Window g = op_window(a, operand_of(o, i, 1));
     int more[3] = {0, 0, 0};
+
     for (int k = 0; k < 3; k++) {
         if (g.hi[k] >= 0) continue;
         more[k] = -g.hi[k];
@@ -94,6 +95,7 @@ static bool form_conv(Onnx *o, int i, const char *out)
                               "stride, %d; fix: a smaller out_pad, and nn.pad",
                               more[k], g.s[k]);
     }
+
     const char *in[3] = {onnx_operand(o, i, 0, rank),
                          onnx_operand(o, i, 1, rank)};
     if (has(o, i, 2)) in[2] = onnx_operand(o, i, 2, RANK_VECTOR);
@@ -155,14 +157,17 @@ static bool form_pool(Onnx *o, int i, const char *out)
     const int rank = window_rank(o, i);
     Window g = op_window(a, NULL);
     int border = 0;
+
     for (int k = 0; k < 3; k++) border += g.lo[k] + g.hi[k];
     const char *in[] = {onnx_operand(o, i, 0, rank)};
+
     if (border && a->op == OP_avgpool && a->avgpool.count_all) {
         const char *padded = onnx_part(o, i, "padded");
         put_border(o, i, in[0], g.lo, g.hi, 0, padded);
         in[0] = padded;
         for (int k = 0; k < 3; k++) g.lo[k] = g.hi[k] = 0;
     }
+
     const char *wide = window_out(o, i, out);
     size_t mark = onnx_begin(o, a->op == OP_maxpool ? "MaxPool" : "AveragePool",
                              in, 1, wide);
@@ -193,6 +198,7 @@ static bool form_upsample(Onnx *o, int i, const char *out)
     const int rank = window_rank(o, i);
     const bool nearest = a->op == OP_upsample_nearest;
     float scale[2 + RANK_MAX] = {1, 1};
+
     for (int k = 0; k < rank; k++)
         scale[2 + k] = (float)a->word[1 + 3 - rank + k];
     const char *in[] = {
@@ -276,6 +282,7 @@ static bool form_group_norm(Onnx *o, int i, const char *out)
         onnx_fill(o, onnx_part(o, i, "zeros"), 0, groups)};
     const char *normed = onnx_part(o, i, "normed");
     size_t mark = onnx_begin(o, "InstanceNormalization", in, 3, normed);
+
     onnx_attr_float(o, "epsilon", a->group_norm.eps);
     onnx_end(o, mark);
     int64_t shape[2 + RANK_MAX];
@@ -422,6 +429,7 @@ static bool form_slice(Onnx *o, int i, const char *out)
     const int32_t *box = &node_of(o, i)->attr.word[1];
     int64_t from[1 + RANK_MAX], to[1 + RANK_MAX], axes[1 + RANK_MAX];
     int first = -1, count = 0;
+
     for (int axis = 1; axis < 2 + rank; axis++) {
         // c is the last pair, and w the one before it
         const int k = axis == 1 ? 3 : axis - 2 + RANK_MAX - rank;
@@ -433,6 +441,7 @@ static bool form_slice(Onnx *o, int i, const char *out)
         to[axis - first] = size ? (int64_t)at + size : INT64_MAX;
         if (at || size) count = axis - first + 1;
     }
+
     const char *x = onnx_operand(o, i, 0, rank);
     if (!count) {
         onnx_op(o, "Identity", x, NULL, out);

@@ -76,6 +76,7 @@ static const char *positions_of(Onnx *o, int i, const char *x, int first,
 {
     const int w = operand_of(o, i, 0)->y.dim.w;
     const char *zero = "", *one = "";
+
     if (!o->any_size) {
         float *v = ARENA_NEW(&o->mem, float, w);
         if (!v) o->failed = true;
@@ -83,6 +84,7 @@ static const char *positions_of(Onnx *o, int i, const char *x, int first,
         for (int p = 0; p < w; p++) v[p] = (float)(p + first);
         return onnx_floats(o, onnx_part(o, i, part), v, w);
     }
+
     // the extent of the image at run time
     char name[48];
     snprintf(name, sizeof name, "%s_shape", part);
@@ -92,6 +94,7 @@ static const char *positions_of(Onnx *o, int i, const char *x, int first,
     snprintf(name, sizeof name, "%s_float", part);
     extent =
         put_int(o, "Cast", extent, NULL, "to", TYPE_F32, onnx_part(o, i, name));
+
     // Range takes numbers without an axis
     snprintf(name, sizeof name, "%s_end", part);
     extent = onnx_op(o, "Squeeze", extent, NULL, onnx_part(o, i, name));
@@ -153,6 +156,7 @@ static void max_steps(Onnx *o, int i, const char *x, const char *counts,
     const char *most = onnx_part(o, i, "most");
     size_t mark =
         onnx_begin(o, "ReduceMax", (const char *const[]){kept}, 1, most);
+
     onnx_attr_ints(o, "axes", (const int64_t[]){2}, 1);
     onnx_attr_int(o, "keepdims", 0);
     onnx_end(o, mark);
@@ -169,6 +173,7 @@ static void last_step(Onnx *o, int i, const char *x, const char *counts,
 {
     const int64_t axis = 2;
     const char *steps = count_steps(o, i, counts);
+
     // (N,1) to broadcast with (N,C,W)
     steps = onnx_op(o, "Unsqueeze", steps,
                     onnx_ints(o, onnx_part(o, i, "number_axis"), &axis, 1),
@@ -198,6 +203,7 @@ bool onnx_length(Onnx *o, int i, const char *out)
     const Op op = (Op)node_of(o, i)->attr.op;
     const int rank = onnx_shown(operand_of(o, i, 0));
     const char *x = onnx_operand(o, i, 0, rank);
+
     if (node_of(o, i)->in[1] < 0) {
         last_position(o, i, x, rank, out);
         return true;
@@ -207,6 +213,7 @@ bool onnx_length(Onnx *o, int i, const char *out)
                           "this has rank %d",
                           op_info[op].name, rank);
     const char *counts = counts_of(o, i, x, 1);
+
     if (op == OP_mask_length)
         put_where(o, counts, x, onnx_scalar(o, onnx_part(o, i, "none"), 0),
                   out);
@@ -232,6 +239,7 @@ bool onnx_folded(const Onnx *o, const bool *used, const int *root, int roots,
         return false;
     for (int k = 0; k < roots; k++)
         if (root[k] == i) return false;
+
     for (int u = i + 1; u < o->g->count; u++)
         for (int k = 0; used[u] && k < MAX_IN; k++) {
             if (node_of(o, u)->in[k] != i) continue;
@@ -248,6 +256,7 @@ static const char *gate_order(Onnx *o, int i, int hidden)
     static const int from[4] = {0, 3, 1, 2};
     const int all = 4 * hidden;
     int64_t count;
+
     if (__builtin_mul_overflow((int64_t)all, all, &count) || count > INT32_MAX)
         return "";
     float *v = ARENA_NEW(&o->mem, float, count);
@@ -294,9 +303,11 @@ bool onnx_lstm(Onnx *o, int i, const char *out)
         onnx_gates(o, i, 1), "", ""};
     const char *bias[] = {gate_bias(o, linear, 2, i, "bias_in", hidden),
                           gate_bias(o, i, 2, i, "bias_back", hidden)};
+
     if (!*in[1] || !*in[2] || !*bias[0] || !*bias[1]) return o->failed;
     in[3] = put_int(o, "Concat", bias[0], bias[1], "axis", 1,
                     onnx_part(o, i, "biases"));
+
     if (n->in[3] >= 0) {
         const char *steps = count_steps(o, i, counts_of(o, i, x, 3));
         const int64_t flat = -1;
@@ -306,6 +317,7 @@ bool onnx_lstm(Onnx *o, int i, const char *out)
         in[4] = put_int(o, "Cast", steps, NULL, "to", TYPE_I32,
                         onnx_part(o, i, "lengths"));
     }
+
     const char *all = onnx_part(o, i, "all");
     size_t mark = onnx_begin(o, "LSTM", in, 5, all);
     onnx_attr_int(o, "hidden_size", hidden);
@@ -355,6 +367,7 @@ static const char *attention_weights(Onnx *o, int i, const char *q,
         onnx_op(o, "Mul", products,
                 onnx_scalar(o, onnx_part(o, i, "by"), (float)(1 / sqrt(depth))),
                 onnx_part(o, i, "scaled"));
+
     if (counts) {
         // (N,1,W) to (N,1,1,W): the keys are the last axis
         const int64_t axis = 1;
@@ -366,6 +379,7 @@ static const char *attention_weights(Onnx *o, int i, const char *q,
                            onnx_scalar(o, onnx_part(o, i, "never"), -3.4e38f),
                            onnx_part(o, i, "counted"));
     }
+
     const char *weights = put_int(o, "Softmax", scaled, NULL, "axis", 3,
                                   onnx_part(o, i, "weights"));
     return put_ints(o, "Transpose", weights, "perm",
@@ -381,6 +395,7 @@ bool onnx_attention(Onnx *o, int i, const char *out)
     const int rank = onnx_shown(operand_of(o, i, 0));
     const bool lengths = n->in[1] >= 0;
     const char *x = onnx_operand(o, i, 0, rank), *counts = NULL;
+
     if (lengths && rank != 1)
         return fail_usage("attention: lengths count along w, of a sequence "
                           "(C,W); this has rank %d",

@@ -44,6 +44,7 @@ static size_t lowest_gap(const Buffer *b, Buffer *const *placed, int n,
         if (placed[i]->first <= b->last && b->first <= placed[i]->last)
             near[m++] = placed[i];
     qsort(near, (size_t)m, sizeof *near, by_offset);
+
     for (int i = 0; i < m; i++) {
         if (near[i]->at >= at && near[i]->at - at >= b->bytes) break;
         // no overflow: place_buffers checked it when this buffer was placed
@@ -93,6 +94,7 @@ static void gap_return(Gaps *g, size_t at, size_t end)
 {
     int lo = 0, hi = g->count; // the first gap after these bytes
     if (at == end) return;
+
     while (lo < hi) {
         const int mid = lo + (hi - lo) / 2;
         if (g->gap[mid].at < end)
@@ -100,8 +102,10 @@ static void gap_return(Gaps *g, size_t at, size_t end)
         else
             hi = mid;
     }
+
     const bool before = lo > 0 && g->gap[lo - 1].end == at;
     const bool behind = lo < g->count && g->gap[lo].at == end;
+
     if (before && behind) {
         g->gap[lo - 1].end = g->gap[lo].end;
         gap_remove(g, lo);
@@ -140,6 +144,7 @@ static bool place_in_time(Buffer **begin, Buffer **end, int count,
     g.gap[g.count++] = (Gap){0, SIZE_MAX};
     qsort(begin, (size_t)count, sizeof *begin, by_begin);
     qsort(end, (size_t)count, sizeof *end, by_end);
+
     for (int i = 0, gone = 0; i < count; i++) {
         Buffer *b = begin[i];
         for (; end[gone]->last < b->first; gone++)
@@ -147,7 +152,9 @@ static bool place_in_time(Buffer **begin, Buffer **end, int count,
         TRY(gap_take(&g, b->bytes, &b->at));
         if (b->at + b->bytes > *bytes) *bytes = b->at + b->bytes;
     }
+
     ok = true;
+
 done:
     mem_free(g.gap);
     return ok;
@@ -159,6 +166,7 @@ bool place_buffers(Buffer *buffer, int count, size_t *bytes)
     size_t n = (size_t)count + 1; // never 0 bytes
     Buffer **order = mem_alloc(n * sizeof *order);
     Buffer **near = mem_alloc(n * sizeof *near);
+
     *bytes = 0;
     TRY(order && near);
     for (int i = 0; i < count; i++) order[i] = near[i] = &buffer[i];
@@ -167,13 +175,16 @@ bool place_buffers(Buffer *buffer, int count, size_t *bytes)
         goto done;
     }
     qsort(order, (size_t)count, sizeof *order, by_size);
+
     for (int i = 0; i < count; i++) {
         size_t end;
         order[i]->at = lowest_gap(order[i], order, i, near);
         TRY(size_add(order[i]->at, order[i]->bytes, &end));
         if (end > *bytes) *bytes = end;
     }
+
     ok = true;
+
 done:
     mem_free(order);
     mem_free(near);

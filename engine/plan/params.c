@@ -30,6 +30,7 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots)
     graph_ancestors(g, root, roots, used);
     p->list = mem_alloc(((size_t)g->count + 1) * sizeof *p->list);
     TRY(p->list);
+
     for (int i = 0; i < g->count; i++) {
         const Node *n = &g->node[i];
         if (used[i] && n->kind == NODE_PARAM)
@@ -42,6 +43,7 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots)
                                           .rate = 1,
                                           .decay = -1};
     }
+
     // pass 0: trained, pass 1: the others. Trained parameters come first, so
     // that the gradient block needs no gaps for the others
     for (int pass = 0; pass < 2; pass++) {
@@ -53,7 +55,9 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots)
         }
         if (pass == 0) p->trained = p->total;
     }
+
     ok = true;
+
 done:
     mem_free(used);
     if (!ok) params_free(p);
@@ -136,6 +140,7 @@ bool params_freeze(Params *p, const char *name)
 {
     size_t n = strlen(name);
     int found = 0;
+
     for (int i = 0; i < p->count; i++) {
         Param *q = &p->list[i];
         // "enc10" is not below "enc1"
@@ -145,6 +150,7 @@ bool params_freeze(Params *p, const char *name)
         q->frozen = true;
         found++;
     }
+
     return found ||
            fail_usage("frozen: no trained parameter is called \"%s\" or "
                       "begins with \"%s.\"",
@@ -174,6 +180,7 @@ static void init_values(const Init *init, const Rng *r, int64_t n, double *v)
 {
     const float bound = (float)init->value;
     float draw[4] = {0}; // as many as one word of the generator gives
+
     for (int64_t i = 0; i < n; i++) {
         const uint32_t at = (uint32_t)i;
         switch (init->kind) {
@@ -209,12 +216,15 @@ bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
     bool ok = false;
     double *user = NULL;
     int64_t largest = 1;
+
     if (!params_room(p, be, dev)) return false;
+
     // one buffer, used for each in turn
     for (int i = 0; i < p->count; i++)
         if (numel(p->list[i].dim) > largest) largest = numel(p->list[i].dim);
     user = mem_alloc((size_t)largest * sizeof *user);
     TRY(user);
+
     for (int i = 0; i < p->count; i++) {
         const Param *q = &p->list[i];
         Rng r = {.seed = seed, .stream = RNG_INIT};
@@ -222,7 +232,9 @@ bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
         init_values(&g->node[q->node].init, &r, numel(q->dim), user);
         TRY(params_write(p, i, PARAM_VALUE, 0, user));
     }
+
     ok = true;
+
 done:
     mem_free(user);
     return ok || within("parameters");
@@ -257,12 +269,14 @@ bool params_swap(Params *p)
     void *room;
     if (!p->be->alloc(p->dev, PIECE, &room)) return false;
     bool ok = true;
+
     for (size_t at = 0; ok && at < bytes; at += PIECE) {
         size_t n = bytes - at < PIECE ? bytes - at : PIECE;
         char *a = (char *)p->value + at, *b = (char *)p->average + at;
         ok = p->be->copy(p->dev, room, a, n) && p->be->copy(p->dev, a, b, n) &&
              p->be->copy(p->dev, b, room, n);
     }
+
     for (int i = 0; ok && i < p->count; i++) ok = renew(p, i);
     ok = p->be->sync(p->dev) && ok; // the room is in use until then
     p->be->release(p->dev, room);
@@ -286,11 +300,13 @@ void params_free(Params *p)
 Tensor params_tensor(const Params *p, int i, ParamBlock block, int state)
 {
     const Param *q = &p->list[i];
+
     // NULL: params_open or params_train was not called
     char *base = block == PARAM_VALUE     ? p->value
                  : block == PARAM_AVERAGE ? p->average
                  : block == PARAM_GRAD    ? p->grad
                                           : p->state[state];
+
     // running statistics have a value, and perhaps an average
     CHECK(base &&
           (block == PARAM_VALUE || block == PARAM_AVERAGE || q->trained));

@@ -37,6 +37,7 @@ static bool infer_input(Plan *p, int i)
 {
     const Node *n = node_of(p, i);
     char want[DIMS_TEXT], got[DIMS_TEXT];
+
     for (int k = 0; k < p->spec.inputs; k++) {
         Dims d = p->spec.input[k].dim;
         if (p->spec.input[k].node != i) continue;
@@ -58,17 +59,20 @@ static bool infer_op(Plan *p, int i)
     const Node *n = node_of(p, i);
     const OpInfo *info = info_of(p, i);
     Tensor x[MAX_IN], *y = &p->node[i].first.x;
+
     memset(x, 0, sizeof x);
     for (int k = 0; k < info->in; k++)
         if (n->in[k] >= 0) x[k] = p->node[n->in[k]].first.x;
     if (!op_shape(&n->attr, x, y))
         return *n->where ? within("%s", n->where) : false;
+
     // the unbiased variance divides by n - 1
     if (n->attr.op == OP_batch_norm && p->spec.train && !p->spec.shared &&
         x[0].dim.n * positions(x[0].dim) == 1)
         return fail_usage("%s%sbatch_norm: one value a channel has no "
                           "variance; train with a batch of 2 or more",
                           n->where, *n->where ? ": " : "");
+
     // an operator that is the identity in evaluation is not run there
     if ((info->flags & TRAIN) && !p->spec.train && !p->spec.draws)
         p->node[i].same = p->node[n->in[0]].same;
@@ -94,6 +98,7 @@ static bool infer(Plan *p)
 {
     const Graph *g = p->spec.graph;
     Dtype real = p->spec.be->real;
+
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         const Node *n = &g->node[i];
@@ -111,6 +116,7 @@ static bool infer(Plan *p)
         // the graph says F32; a plan computes in its backend's type
         q->first.x.type = real;
     }
+
     for (int i = 0; i < p->spec.params->count; i++)
         p->node[p->spec.params->list[i].node].param = i;
     return infer_loss(p);
@@ -193,6 +199,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     size_t most = 6 * (size_t)g->count + 1;
     int *root = NULL;
     PlanInput *input;
+
     if (!backend_takes(spec->be, spec->precision)) return false;
     Plan *p = arena_alloc(&mem, sizeof *p);
     if (!p) return false;
@@ -215,6 +222,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     TRY(p->node && p->call && p->fresh && p->param_bits && p->mark &&
         p->reached && p->saved && p->scratch && p->row && p->group && root &&
         input);
+
     // copies of the arrays, which belong to the caller; the loss becomes a root
     for (int i = 0; i < spec->roots; i++) root[i] = spec->root[i];
     for (int i = 0; i < spec->inputs; i++) input[i] = spec->input[i];
@@ -239,6 +247,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
         TRY(plan_recompute(p));
     make_rows(p);
     ok = true;
+
 done:
     if (ok)
         *out = p;
@@ -276,6 +285,7 @@ PlanRecompute plan_recomputed(const Plan *p)
         sum.flops += cost.flops;
         sum.moved += cost.bytes;
     }
+
     for (int i = 0; i < p->nodes; i++) {
         const PlanNode *q = &p->node[i];
         sum.values += q->read && node_of(p, i)->kind == NODE_OP;

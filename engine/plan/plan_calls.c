@@ -48,6 +48,7 @@ Call plan_call(Plan *p, int i)
         if (v >= 0 && p->node[v].deferred)
             c.x_norm[k] = &p->node[v].deferred_norm;
     }
+
     // parameters: no call computes them
     if (q->norm >= 0) operands_of(p, q->norm, 1, c.norm.x);
     return c;
@@ -95,6 +96,7 @@ static int emit(Plan *p, int i, Call c, bool late)
 {
     bool copies = precision_copy(c.precision) != F32;
     const unsigned wants = copies ? backend_storage(p->spec.be, &c).copies : 0;
+
     for (int k = 0; k < MAX_IN; k++) {
         int v = operand_of(p, i, k);
         if (v < 0) continue;
@@ -103,6 +105,7 @@ static int emit(Plan *p, int i, Call c, bool late)
         if (wants >> k & 1 && !is_narrow(&m->x))
             c.half.x[k] = copy_of(p, v, &m->x, &m->half);
     }
+
     PlanNode *q = &p->node[i];
     if (wants & HALF_DY && !is_narrow(&q->dx))
         c.half.dy = copy_of(p, i, &q->dx, &q->half_dx);
@@ -126,6 +129,7 @@ static void bring(Plan *p, int v)
     int wanted = 1, low = v;
     if (!is_gone(p, v)) return;
     p->mark[v] = true;
+
     for (int i = v; wanted > 0; i--) {
         if (!p->mark[i]) continue;
         low = i, wanted--;
@@ -135,6 +139,7 @@ static void bring(Plan *p, int v)
             p->mark[u] = true, wanted++;
         }
     }
+
     for (int i = low; i <= v; i++) {
         if (!p->mark[i]) continue;
         Call c = plan_call(p, i);
@@ -194,10 +199,12 @@ static void emit_backward(Plan *p, int i)
     PlanNode *q = &p->node[i];
     Call c = plan_call(p, i);
     const int count = differentiable(info_of(p, i));
+
     bring_operands(p, i, &c);
     unsigned bits = 0;
     c.dy = &q->dx;
     c.y = &late_making(p, i)->x;
+
     for (int k = 0; k < MAX_IN; k++) {
         int v = operand_of(p, i, k);
         // the second operand of an implicit concat is treated like operand 0
@@ -211,6 +218,7 @@ static void emit_backward(Plan *p, int i)
         c.dx[k] = &p->node[v].dx;
         p->reached[v] = true;
     }
+
     if (q->deferred) bits |= norm_gradients(p, q->norm, &c);
     bring_closed(p, i, &c);
     q->bwd = emit(p, i, c, true);
@@ -237,6 +245,7 @@ void plan_calls_make(Plan *p)
 {
     const Graph *g = p->spec.graph;
     p->calls = 0;
+
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         clear(&q->first, q->first.x);
@@ -246,15 +255,18 @@ void plan_calls_make(Plan *p)
         q->sums_by = q->sums = -1;
         q->read = p->reached[i] = false;
     }
+
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         // the order of the graph is an order of execution
         if (!q->used || q->same != i || g->node[i].kind != NODE_OP) continue;
         q->first.call = emit(p, i, plan_call(p, i), false);
     }
+
     p->forward = p->calls;
     p->sqnorm_by = p->sqnorm_room = -1;
     if (p->spec.loss < 0) return;
+
     // reached: an earlier call has stored a gradient of this value. Readers
     // have larger numbers than the value, so all of them come before it here
     p->reached[p->spec.loss] = true;

@@ -37,6 +37,7 @@ PlanPeak plan_peak(const Plan *p)
     char *purpose = mem_alloc((size_t)p->buffers + 1);
     if (!purpose) return most;
     memset(purpose, 'w', (size_t)p->buffers);
+
     for (int i = 0; i < p->nodes; i++) {
         const PlanNode *q = &p->node[i];
         for (int k = 0; k < 2; k++) {
@@ -47,6 +48,7 @@ PlanPeak plan_peak(const Plan *p)
         if (q->grad >= 0) purpose[q->grad] = 'g';
         if (q->half_grad >= 0) purpose[q->half_grad] = 'g';
     }
+
     most = in_use(p, purpose, -1); // before the first call
     for (int c = 0; c < p->calls; c++) {
         PlanPeak k = in_use(p, purpose, c);
@@ -144,6 +146,7 @@ LaunchPart plan_cost(const Plan *p, int c, bool accumulate)
                             .backward = c >= p->forward,
                             .what = "copy in 16 bits",
                             .bytes = size_of(call->x[0]) + size_of(call->y)};
+
     unsigned fresh = p->fresh[c] & ~(accumulate ? p->param_bits[c] : 0);
     LaunchPart cost = {.node = call->node};
     Tensor x[MAX_IN] = {{.data = NULL}};

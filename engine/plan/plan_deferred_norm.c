@@ -49,6 +49,7 @@ static bool all_see(Plan *p, int v)
     Call own = plan_call(p, v);
     own.dy = &p->node[v].first.x;
     if (!backend_fusions(p->spec.be, &own).epilogue) return false;
+
     for (int i = v + 1; i < p->nodes; i++) {
         const PlanNode *q = &p->node[i];
         if (!is_run(p, i)) continue;

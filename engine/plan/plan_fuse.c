@@ -32,6 +32,7 @@ bool plan_users_make(Plan *p)
     u->seen = ARENA_NEW(&p->mem, int, p->nodes + 1);
     u->stack = ARENA_NEW(&p->mem, int, p->nodes + 1);
     if (!u->from || !u->seen || !u->stack) return false;
+
     // counted one index further, so that filling moves each entry to its begin
     for (int i = 0; i < p->nodes; i++)
         for (int k = 0; k < MAX_IN; k++)
@@ -76,6 +77,7 @@ static int readers(Plan *p, int v, int from, int end, int most)
     Walk w = {.p = p, .v = v, .from = from, .end = end};
     p->users.walks++;
     p->users.stack[w.top++] = v;
+
     while (w.top && w.count < most) {
         const int shown = u->stack[--w.top];
         for (int k = u->from[shown]; k < u->from[shown + 1]; k++) {

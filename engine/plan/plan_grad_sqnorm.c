@@ -17,6 +17,7 @@ static void leave_squares(Plan *p, int c, int k, int v, int *left)
 {
     PlanNode *q = &p->node[v];
     Call *call = &p->call[c];
+
     // there may be a gradient to read between two with partial sums
     if (q->param < 0 || *left == MAX_RESTS - 1 || times(p, call, v) != 1)
         return;
@@ -42,6 +43,7 @@ static void mark_norm(Plan *p, const Call *c)
 static void find_last(Plan *p)
 {
     int left = 0;
+
     // from the end, as in plan_grad_sums.c
     for (int c = p->calls - 1; c >= p->forward; c--) {
         const Call *call = &p->call[c];
@@ -77,9 +79,11 @@ void plan_grad_sqnorm(Plan *p)
     const Params *all = p->spec.params;
     SqnormPlaces *s = &p->squares;
     int64_t from = 0;
+
     s->lefts = s->elements = s->rests = 0;
     for (int i = 0; i < p->nodes; i++) p->node[i].grad_sqnorm.dim.c = 0;
     if (p->spec.squares && !p->spec.plain) find_last(p);
+
     for (int i = 0; i < all->count; i++) {
         const Param *a = &all->list[i];
         // running statistics come after the trained block

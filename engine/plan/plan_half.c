@@ -51,6 +51,7 @@ static bool settle(Plan *p, int i)
     const bool each = op_multiplies((Op)node_of(p, i)->attr.op);
     bool wide = bits & NARROW_Y && !is_narrow(&p->node[i].first.x);
     bool changed = bits & NARROW_Y ? false : widen(p, i);
+
     for (int k = 0; k < MAX_IN; k++) {
         const int v = operand_of(p, i, k);
         if (v < 0) continue;
@@ -59,6 +60,7 @@ static bool settle(Plan *p, int i)
         else
             wide = wide || !is_narrow(&p->node[v].first.x);
     }
+
     if (!wide || each) return changed;
     if (bits & NARROW_Y) changed |= widen(p, i);
     for (int k = 0; k < MAX_IN; k++)
@@ -112,6 +114,7 @@ static void narrow_inputs(Plan *p, Dtype type)
         if (p->node[i].used && node_of(p, i)->kind == NODE_INPUT &&
             !plan_keeps(p, i))
             p->node[i].first.x.type = type;
+
     for (bool changed = true; changed;) {
         changed = false;
         for (int i = 0; i < p->nodes; i++) {
@@ -149,6 +152,7 @@ void plan_half(Plan *p)
         for (int i = 0; i < p->nodes; i++)
             if (is_run(p, i)) changed |= settle(p, i);
     }
+
     for (int i = 0; i < p->nodes; i++)
         if (is_run(p, i) && may_be_alone(p, i)) p->node[i].first.x.type = type;
     if (p->spec.be->upload_narrow) narrow_inputs(p, type);

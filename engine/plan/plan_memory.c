@@ -101,11 +101,13 @@ static bool place_value(Plan *p, int i, PlanValue *m)
 {
     bool given = node_of(p, i)->kind == NODE_INPUT;
     const PlanValue *under = given ? NULL : inplace(p, m->call);
+
     // operands come first in the graph, so this one has its buffer already
     m->value = under ? under->value
                      : buffer_new(p, tensor_bytes(&m->x), m->call, m->call);
     if (m->value < 0) return false;
     if (m->last >= 0) extend(p, m->value, m->last);
+
     // inputs outlive the run, so that it can be repeated
     if (m == &p->node[i].first && (given || plan_keeps(p, i))) {
         extend(p, m->value, p->calls);
@@ -134,10 +136,12 @@ static bool place_values(Plan *p)
 static bool place_gradients(Plan *p)
 {
     if (p->spec.loss < 0) return true;
+
     // the gradient of the loss is written before the first backward call
     PlanNode *root = &p->node[p->spec.loss];
     root->grad = buffer_new(p, tensor_bytes(&root->dx), -1, p->calls);
     if (root->grad < 0) return false;
+
     for (int c = p->forward; c < p->calls; c++) {
         const Call *call = &p->call[c];
         const Node *n = node_of(p, call->node);

@@ -28,6 +28,7 @@ static bool goes_by_sample(const Plan *p, int c)
 {
     const Call *call = &p->call[c];
     const OpInfo *info = info_of(p, call->node);
+
     for (int k = 0; k < MAX_IN; k++) {
         if (!call->x[k]) continue;
         const bool batched = is_batched(p, operand_of(p, call->node, k));
@@ -57,6 +58,7 @@ static MicrobatchGroup stage_from(const Plan *p, int c)
 {
     MicrobatchGroup s = {.first = c, .end = c};
     int rows = 0;
+
     for (int i = c; i < p->calls; i++) {
         if (is_convert(&p->call[i])) continue;
         const int32_t n = p->call[i].y->dim.n, each = slice_of(p, i);
@@ -66,7 +68,9 @@ static MicrobatchGroup stage_from(const Plan *p, int c)
         s.end = i + 1;
         rows++;
     }
+
     if (rows < 2) return (MicrobatchGroup){.first = c, .end = c};
+
     // micro-batches of nearly equal size
     s.microbatches = (s.batch + s.each - 1) / s.each;
     s.each = (s.batch + s.microbatches - 1) / s.microbatches;
@@ -126,6 +130,7 @@ static void fit(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
         buffer->bytes = plan_aligned(tensor_bytes(&part));
         return;
     }
+
     // a value of which only the copy or the extents are used may be freed by
     // now
     if (buffer->last < s->first || buffer->first >= s->end) return;

@@ -77,14 +77,17 @@ static bool lay_out(Search *s)
     if (!plan_lifetimes(p)) return false;
     CHECK(p->calls < s->room);
     memset(s->use, 0, ((size_t)p->calls + 1) * sizeof *s->use);
+
     // each buffer is added at its first call and removed after its last
     for (int i = 0; i < p->buffers; i++) {
         const Buffer *b = &p->buffer[i];
         s->use[b->first < 0 ? 0 : b->first] += (double)b->bytes;
         if (b->last < p->calls) s->use[b->last + 1] -= (double)b->bytes;
     }
+
     double now = 0;
     s->most = s->time = 0;
+
     for (int c = 0; c < p->calls; c++) {
         s->use[c] = now += s->use[c];
         s->most = fmax(s->most, now);
@@ -137,14 +140,17 @@ static bool candidate_of(const Plan *p, int i, Candidate *out)
     const PlanNode *q = &p->node[i];
     const PlanValue *m = &q->first;
     if (!q->used || q->same != i || m->call < 0 || is_dropped(q)) return false;
+
     // recomputed for other values: its own saved bytes are needed only then
     if (!q->read && q->recomputed.call >= 0) return false;
     const int flags = op_info[node_of(p, i)->attr.op].flags;
+
     // a loss is one number, and ranks would need another all-reduce for it
     if (flags & LOSS) return false;
     bool stays = q->bwd < 0 || (flags & SAVES_ONCE);
     size_t saved = stays ? 0 : bytes_of(p, p->saved[m->call]);
     *out = (Candidate){i, saved, m->call, q->bwd, 0};
+
     if (q->read) {
         if (plan_keeps(p, i) || m->late < 0) return false;
         out->bytes += bytes_of(p, m->value) + bytes_of(p, m->half_value);
@@ -201,6 +207,7 @@ static bool best_drop(Search *s, double aim, int *best)
     const double now = pressure(s, aim), time = s->time;
     int count = find_candidates(s, aim), i;
     double rank = 0, gain;
+
     *best = -1;
     for (int tries = 0; tries < TRIES || *best < 0; tries++) {
         i = highest(s->candidate, count);
@@ -222,6 +229,7 @@ static bool best_keep(Search *s, double aim, int *best)
     double most = 0, gain;
     const double now = pressure(s, aim);
     *best = -1;
+
     for (int i = 0; i < s->p->nodes; i++) {
         const PlanNode *q = &s->p->node[i];
         if (q->recomputed.call < 0 || !is_dropped(q)) continue;
@@ -257,6 +265,7 @@ static bool give_back(Search *s, size_t budget)
         if (is_dropped(&p->node[k]) && p->node[k].recomputed.call >= 0)
             s->candidate[count++] = (Candidate){
                 .node = k, .rank = time_of(p, p->node[k].recomputed.call)};
+
     while ((i = highest(s->candidate, count)) >= 0) {
         PlanNode *q = &p->node[s->candidate[i].node];
         s->candidate[i].rank = 0;
@@ -307,6 +316,7 @@ static bool go_slowly(Search *s, size_t budget)
     bool there = true;
     size_t least = SIZE_MAX;
     if (!restore(s)) return false;
+
     while (there && least > budget) {
         if (!plan_place(s->p)) return false;
         if (s->p->bytes < least) {
@@ -332,13 +342,16 @@ static bool search(Search *s)
     Plan *p = s->p;
     const size_t budget = p->spec.budget;
     bool there = false;
+
     if (!lay_out(s)) return false;
     store(s); // nothing is dropped
+
     // a budget below the memory of any single call is out of reach
     if (budget > p->kept_bytes / 64 && !go_straight(s, budget, &there))
         return false;
     if (there) return give_back(s, budget);
     if (!go_slowly(s, budget)) return false;
+
     // dropping saved little, and explicit concats take memory
     if (p->bytes > p->kept_bytes && !go_back(s)) return false;
     if (p->bytes <= budget || p->spec.least) return true;
@@ -355,23 +368,28 @@ bool plan_recompute(Plan *p)
     // node
     size_t calls = 6 * (size_t)p->nodes + 2;
     Search s = {.p = p, .room = (int)calls};
+
     s.use = mem_alloc(calls * sizeof *s.use);
     s.best = mem_alloc((size_t)p->nodes * sizeof *s.best);
     s.candidate = mem_alloc((size_t)p->nodes * sizeof *s.candidate);
     TRY(s.use && s.best && s.candidate);
+
     // the operands of an explicit concat are freed after it and recomputed for
     // other readers; for an implicit concat they stay until its reader, which
     // prevents the smallest plans
     plan_concat(p, false);
     plan_calls_make(p);
+
     // memory of values without backward readers was reused before, too
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         q->dropped = q->used && q->same == i && !q->read && !plan_keeps(p, i) &&
                      node_of(p, i)->kind == NODE_OP;
     }
+
     TRY(search(&s));
     ok = true;
+
 done:
     mem_free(s.use);
     mem_free(s.best);

@@ -24,6 +24,7 @@ void plan_bind(Plan *p, void *pool, void *dev)
     p->dev = dev;
     double *squares = plan_address(p, p->sqnorm_room);
     p->squares.left = squares;
+
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         bind_value(p, &q->first);
@@ -43,6 +44,7 @@ void plan_bind(Plan *p, void *pool, void *dev)
         if (q->wants && params->grad)
             q->dx = params_tensor(params, q->param, PARAM_GRAD, 0);
     }
+
     for (int c = 0; c < p->calls; c++) {
         p->call[c].dev = dev;
         p->call[c].saved = plan_address(p, p->saved[c]);
@@ -98,6 +100,7 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
     Call *call = &p->call[c];
     const Backend *be = p->spec.be;
     char text[ERR_MAX / 4];
+
     if (launch_log_here()) launch_log_part(plan_cost(p, c, run->accumulate));
     KernelFn *kernel = is_convert(call)    ? be->convert
                        : is_backward(call) ? be->bwd[call->attr->op]
@@ -189,10 +192,12 @@ static bool stopped(Plan *p)
 bool plan_run(Plan *p, const PlanRun *run)
 {
     int calls;
+
     // a prepared device has its own step; calls read Step.share here
     p->step = run->step;
     if (!prepare(p, run, &calls)) return false;
     double begin = trace_now(run->trace);
+
     for (int c = plan_first(p), next; c < calls; c = next) {
         const double from = trace_now(run->trace);
         if (!run_call(p, c, run)) return stopped(p);
@@ -227,6 +232,7 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
     int calls;
     if (!prepare(p, run, &calls) || !be->sync(p->dev) || !mark(p, 0))
         return false;
+
     for (int c = 0; c < calls && c < max; c++)
         out[c] = (PlanTime){.node = p->call[c].node,
                             .concat = p->node[p->call[c].node].concat,
@@ -236,12 +242,14 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
                             .convert = is_convert(&p->call[c]),
                             .tile = tile_of(p, c),
                             .live = live_at(p, c)};
+
     for (int c = plan_first(p); c < calls; c = plan_next(p, c)) {
         const double from = clock_s();
         if (!run_call(p, c, run) || !mark(p, c + 1)) return stopped(p);
         if (c >= max) continue;
         out[c].ms += 1e3 * (clock_s() - from);
     }
+
     *count = calls < max ? calls : max;
     if (!be->sync(p->dev)) return false;
     for (int c = 0; be->elapsed && c < *count; c++)
@@ -267,6 +275,7 @@ static bool look_at(Plan *p, const Tensor *t, int64_t from, Look *l)
     bool ok = host.data &&
               p->spec.be->download(p->dev, host.data, t->data, tensor_bytes(t));
     l->count += numel(t->dim);
+
     for (int64_t i = 0; ok && i < numel(t->dim); i++) {
         double v = tensor_get(&host, i);
         if (isfinite(v)) {
@@ -276,6 +285,7 @@ static bool look_at(Plan *p, const Tensor *t, int64_t from, Look *l)
         isnan(v) ? l->nan++ : l->inf++;
         if (l->first < 0) l->first = from + i;
     }
+
     mem_free(host.data);
     return ok;
 }
@@ -344,6 +354,7 @@ bool plan_blame(Plan *p, const Step *step, char *text, size_t room, Blame *more)
     Look *look = mem_alloc(bytes);
     bool ok = look;
     for (int i = 0; ok && i < p->nodes; i++) look[i] = nothing;
+
     // otherwise a bad image would be blamed on the first layer
     for (int i = 0; ok && !*text && i < p->spec.inputs; i++) {
         int node = p->spec.input[i].node;
@@ -354,6 +365,7 @@ bool plan_blame(Plan *p, const Step *step, char *text, size_t room, Blame *more)
         snprintf(text, room, "input \"%s\"", node_of(p, node)->name);
         tell(&q->first.x, true, &look[node], NULL, more);
     }
+
     ok = ok && (*text || blame_calls(p, step, look, text, room, more));
     mem_free(look);
     return ok;

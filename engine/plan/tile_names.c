@@ -96,6 +96,7 @@ bool tiles_valid(const char *which, const Graph *g, const Backend *be)
 {
     size_t length;
     Entry e;
+
     for (const char *one; (one = next_entry(&which, &length));) {
         if (!entry_of(one, length, &e))
             return fail_usage("tiles: \"%.*s\" is not LAYER=FORWARD/DATA, as "

@@ -190,6 +190,7 @@ static bool module_open(int *rank, int *count, char *why, size_t room)
     int given = MPI_THREAD_SINGLE, started = 0;
     if (!passed(MPI_Initialized(&started), "MPI_Initialized", why, room))
         return false;
+
     // one thread at a time calls MPI: the lock ensures it
     if (!started &&
         !passed(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given),
@@ -201,6 +202,7 @@ static bool module_open(int *rank, int *count, char *why, size_t room)
         !passed(MPI_Comm_size(MPI_COMM_WORLD, count), "MPI_Comm_size", why,
                 room))
         return false;
+
     my.rank = *rank, my.count = *count;
     return given < MPI_THREAD_SERIALIZED || *count < 2 ||
            start_beats(why, room);
@@ -224,6 +226,7 @@ static void module_close(void)
     pthread_mutex_unlock(&my.lock);
     bool met = code == MPI_SUCCESS &&
                finished(&request, "MPI_Ibarrier", why, sizeof why);
+
     if (my.beats) {
         atomic_store(&my.stop, true);
         pthread_join(my.heart, NULL);

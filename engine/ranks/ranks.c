@@ -92,6 +92,7 @@ bool ranks_sum(Ranks *r, double *v, int64_t count)
     // the contributions of all ranks together fit the first half of the room
     int64_t most = RANKS_PIECE / (int64_t)sizeof *v / r->count;
     double *all = (double *)r->room;
+
     for (int64_t at = 0; at < count; at += most) {
         int64_t n = count - at < most ? count - at : most;
         if (!gather(r, v + at, (size_t)n * sizeof *v, all)) return false;
@@ -122,6 +123,7 @@ bool ranks_sum_values(Ranks *r, void *v, Dtype type, int64_t count)
     // numbers in a slice, even so that its bytes are a multiple of 8
     int64_t most = (int64_t)(RANKS_PIECE / ranks / real) & ~(int64_t)1;
     char *to = r->room, *from = to + RANKS_PIECE;
+
     for (int64_t at = 0; at < count;) {
         int64_t left = count - at, slice = (left + r->count - 1) / r->count;
         slice = (slice + 1) & ~(int64_t)1;
@@ -151,6 +153,7 @@ bool ranks_gather(Ranks *r, const void *mine, size_t bytes, void *all)
     enum { SMALL = 8 };
     size_t ranks = (size_t)r->count, most = RANKS_PIECE / ranks / SMALL * SMALL;
     char *piece = r->room, *got = piece + RANKS_PIECE;
+
     for (size_t at = 0; at < bytes; at += most) {
         size_t n = bytes - at < most ? bytes - at : most;
         size_t wide = (n + SMALL - 1) / SMALL * SMALL;

@@ -69,12 +69,14 @@ static void *open_module(char why[ERR_MAX / 2])
     char exe[1024];
     void *found = NULL;
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 64);
+
     if (n < 0) n = 0;
     exe[n] = 0;
     char *name = strrchr(exe, '/');
     name = name ? name + 1 : exe;
     snprintf(why, ERR_MAX / 2, "%.*s%s was not found", (int)(name - exe), exe,
              RANKS_MODULE_FILE);
+
     for (size_t i = 0; i < sizeof places / sizeof *places && !found; i++) {
         snprintf(name, sizeof exe - (size_t)(name - exe), "%s%s", places[i],
                  RANKS_MODULE_FILE);
@@ -91,12 +93,15 @@ bool ranks_mpi_open(Ranks **out)
     char why[ERR_MAX / 2] = "";
     int rank = 0, count = 1;
     void *library = open_module(why);
+
     if (!library)
         return fail_usage("started by an MPI launcher, but %s; fix: make mpi "
                           "with the mpicc of this MPI, or --ranks N without a "
                           "launcher",
                           why);
+
     const RanksModule *(*give)(void) = NULL;
+
     // POSIX guarantees it: an object pointer converts to a function pointer
     *(void **)&give = dlsym(library, RANKS_MODULE_SYMBOL);
     const RanksModule *module = give ? give() : NULL;
@@ -105,14 +110,17 @@ bool ranks_mpi_open(Ranks **out)
                           "%d); fix: make mpi",
                           RANKS_MODULE_FILE, module ? module->version : 0,
                           RANKS_MODULE);
+
     if (!module->open(&rank, &count, why, sizeof why))
         return fail("MPI does not start: %s", why);
+
     // a launcher and a library of different MPIs: each process is alone
     if (count < 2)
         return fail_usage("the launcher started several processes, but %s sees "
                           "one: it is not the MPI of the launcher; fix: make "
                           "mpi with the mpicc of the launcher's MPI",
                           module->library());
+
     if (count > RANKS_MOST)
         return fail_usage("%d ranks, want at most %d", count, RANKS_MOST);
     Mpi *m = mem_alloc(sizeof *m);

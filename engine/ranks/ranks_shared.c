@@ -135,6 +135,7 @@ static void *heart(void *context)
     Shared *s = context;
     double since = 0, last = 0;
     struct timespec t = {0, (long)(beat_s * 1e9)};
+
     while (!atomic_load(&s->stop)) {
         atomic_fetch_add(&s->seat[s->rank].beat, 1);
         look(s, clock_s() - last > away_s);
@@ -169,6 +170,7 @@ static bool meet(Shared *s)
     s->meeting++;
     atomic_store_explicit(&s->seat[s->rank].reached, s->meeting,
                           memory_order_release);
+
     for (int k = 0; k < s->hall->count; k++) {
         struct timespec t = {0, PAUSE_LEAST_NS};
         for (int i = 0; atomic_load_explicit(&s->seat[k].reached,
@@ -254,11 +256,13 @@ bool ranks_shared_make(int count, int *fd)
     *fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (*fd < 0) return fail("shared memory: %s", strerror(errno));
     shm_unlink(name);
+
     // allocate now: a full system would otherwise raise SIGBUS later
     int full = posix_fallocate(*fd, 0, (off_t)bytes);
     void *at = MAP_FAILED;
     if (!full)
         at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+
     if (at == MAP_FAILED) {
         full = full ? full : errno;
         close(*fd);
@@ -266,6 +270,7 @@ bool ranks_shared_make(int count, int *fd)
                     "/dev/shm; a container may give it more)",
                     count, bytes, strerror(full));
     }
+
     *(Hall *)at = (Hall){.count = count, .bytes = bytes};
     munmap(at, bytes);
     int flags = fcntl(*fd, F_GETFD);
@@ -325,6 +330,7 @@ static void note_end(Hall *h, int rank, int status, int *code)
     Seat *s = &seats(h)[rank];
     char why[128];
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : ERR_FAILURE;
+
     // the rank has recorded its reason, or has ended normally
     if (atomic_load(&s->said) || (WIFEXITED(status) && atomic_load(&s->over)))
         return;
@@ -353,6 +359,7 @@ static int start_all(int count, int fd, char *const argv[], pid_t *child)
             return k;
         }
     }
+
     unsetenv(RANKS_VARIABLE);
     return count;
 }
@@ -364,6 +371,7 @@ static void wait_all(Hall *h, int count, pid_t *child, int (*signalled)(void),
     struct timespec t = {0, 20000000};
     double since = 0;
     int told = 0;
+
     for (int left = count; left > 0; nanosleep(&t, NULL)) {
         int number = signalled();
         if (since == 0 && atomic_load(&h->first)) since = clock_s();
@@ -407,6 +415,7 @@ bool ranks_shared_start(int count, char *const argv[], int (*signalled)(void),
     Hall *h = NULL;
     pid_t *child = NULL;
     int *codes = NULL;
+
     if (!ranks_shared_make(count, &fd)) return false;
     child = mem_alloc((size_t)count * sizeof *child);
     codes = mem_alloc((size_t)count * sizeof *codes);
@@ -414,11 +423,13 @@ bool ranks_shared_start(int count, char *const argv[], int (*signalled)(void),
     h = hall_of(fd, count);
     TRY(h);
     started = start_all(count, fd, argv, child);
+
     // the ranks that did start would wait for the missing ones
     if (started < count) say(h, started, ERR_FAILURE, err_text());
     wait_all(h, started, child, signalled, codes);
     *code = judge(h, codes, why);
     ok = true;
+
 done:
     if (h) munmap(h, h->bytes);
     mem_free(codes);

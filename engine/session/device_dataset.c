@@ -60,6 +60,7 @@ bool device_dataset_open(const Backend *be, void *dev,
     DeviceDataset *r = mem_alloc(sizeof *r);
     if (!r) return false;
     r->be = be, r->dev = dev, r->fields = fields, r->samples = samples;
+
     for (int f = 0; f < fields; f++) {
         size_t bytes;
         r->field[f] = (GatherField){.dim = field[f].dim,
@@ -71,8 +72,10 @@ bool device_dataset_open(const Backend *be, void *dev,
         TRY(be->alloc(dev, bytes, &r->block[f]));
         r->field[f].block = r->block[f];
     }
+
     TRY(reserve(r, room));
     ok = true;
+
 done:
     if (ok)
         *out = r;
@@ -159,6 +162,7 @@ bool device_dataset_gather(DeviceDataset *r, const int32_t *number, int count,
     size_t numbers = sizeof *number * (size_t)count;
     size_t kinds = sizeof(int32_t) * (size_t)steps;
     size_t points = sizeof(int64_t) * (size_t)steps;
+
     // sorted by alignment, largest first
     if (!table_room(r, changes + points + numbers + kinds)) return false;
     char *at = r->host;
@@ -168,6 +172,7 @@ bool device_dataset_gather(DeviceDataset *r, const int32_t *number, int count,
     memcpy(at + changes + points, number, numbers);
     for (int i = 0; i < count; i++)
         CHECK(number[i] >= 0 && number[i] < r->samples);
+
     for (int k = 0; k < steps; k++) {
         kind[k] = CHANGE_NONE, point[k] = 0;
         for (int i = 0; i < count; i++) {
@@ -180,6 +185,7 @@ bool device_dataset_gather(DeviceDataset *r, const int32_t *number, int count,
             if (one == CHANGE_ELASTIC) point[k] = elastic_points(&c->elastic);
         }
     }
+
     for (int f = 0; f < r->fields; f++) {
         r->field[f].out = out[f] ? out[f]->data : NULL;
         r->field[f].stored = out[f] ? out[f]->type : F32;

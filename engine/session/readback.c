@@ -81,6 +81,7 @@ bool readback_add(Readback *j, const Tensor *t)
         if (!all) return false;
         j->entry = all, j->room = room;
     }
+
     Block *b = block_for(j, bytes);
     if (!b || !j->be->copy(j->dev, (char *)b->there + b->used, t->data,
                            tensor_bytes(t)))
@@ -107,6 +108,7 @@ bool readback_fetch(Readback *j)
         if (!b->here || !j->be->download(j->dev, b->here, b->there, b->used))
             return false;
     }
+
     for (int i = 0; i < j->entries; i++) {
         Entry *e = &j->entry[i];
         e->value.data = j->block[e->block].here + e->at;

@@ -17,12 +17,14 @@ static bool open_device(Session *s)
         !backend_takes(s->be, s->spec.precision))
         return false;
     s->threads = s->be->threads(s->spec.threads);
+
     if (!s->spec.dry_run)
         s->opened = backend_open(s->be, text, number, s->threads, &s->dev);
     else if (s->be->dry_run)
         s->opened = s->be->dry_run(&s->dev);
     else
         fail_usage("device \"%s\": only cuda has a launch plan", text);
+
     return s->opened &&
            (!s->spec.ranks || !s->be->allreduce_open ||
             s->be->allreduce_open(
@@ -102,6 +104,7 @@ static bool find_step(Session *s)
     if (!s->step_root || !s->in_step) return false;
     memcpy(s->step_root, s->spec.step_root ? s->spec.step_root : s->root,
            (size_t)roots * sizeof *s->step_root);
+
     for (int i = 0; i < roots; i++) {
         bool known = false;
         for (int k = 0; k < s->spec.roots; k++)
@@ -110,6 +113,7 @@ static bool find_step(Session *s)
             return fail_usage("step_roots: node \"%s\" is not one of the roots",
                               g->node[s->step_root[i]].name);
     }
+
     if (s->spec.loss >= 0) s->step_root[roots++] = s->spec.loss;
     s->spec.step_root = s->step_root, s->spec.step_roots = roots;
     graph_ancestors(g, s->step_root, roots, s->in_step);
@@ -131,6 +135,7 @@ bool session_open(const SessionSpec *spec, Session **out)
 {
     bool ok = false;
     size_t real;
+
     // before anything is opened: a wrong number is the user's error and is
     // reported first
     if (spec->optim && !optim_valid(spec->optim)) return false;
@@ -145,6 +150,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     s->grad_scale = 1;
     s->root = mem_alloc(((size_t)spec->roots + 1) * sizeof *s->root);
     TRY(s->root);
+
     // the loss is a root even if the caller does not list it, hence the + 1
     memcpy(s->root, spec->root, (size_t)spec->roots * sizeof *s->root);
     if (spec->loss >= 0) s->root[s->spec.roots++] = spec->loss;
@@ -161,16 +167,19 @@ bool session_open(const SessionSpec *spec, Session **out)
     TRY(spec->dry_run
             ? params_room(&s->params, s->be, s->dev)
             : params_open(&s->params, spec->graph, s->be, s->dev, spec->seed));
+
     if (s->trains) {
         s->optim = *spec->optim;
         s->spec.optim = &s->optim;
         TRY(freeze_unreached(s));
         TRY(params_train(&s->params, optim_info[s->optim.kind].states));
     }
+
     s->before = mem_alloc((size_t)(s->params.total - s->params.trained) * real);
     TRY(s->before);
     TRY(readback_open(s->be, s->dev, &s->readback));
     ok = true;
+
 done:
     if (ok)
         *out = s;
@@ -235,6 +244,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
     Slot *slot = &s->slot[0];
     if (inputs > MAX_INPUTS)
         return fail_usage("%d inputs, at most %d", inputs, MAX_INPUTS);
+
     for (int i = 0; i < MAX_PLANS; i++) {
         Slot *q = &s->slot[i];
         if (same_inputs(q, train, input, inputs)) {
@@ -245,6 +255,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
         // an empty slot was never used, so it is the oldest
         if (q->used < slot->used) slot = q;
     }
+
     // a session without an optimiser runs training mode forward only
     PlanSpec spec = {.graph = s->spec.graph,
                      .params = &s->params,
@@ -269,6 +280,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
     Plan *p;
     if (train && s->trains)
         spec.root = s->spec.step_root, spec.roots = s->spec.step_roots;
+
     // the oldest plan is freed only now: a failed build loses nothing
     if (!plan_build(&spec, &p)) return false;
     destroy_graphs(s, slot);
@@ -296,6 +308,7 @@ bool session_bind(Session *s, Plan *p)
                           bytes);
         s->pool_bytes = bytes;
     }
+
     plan_bind(p, s->pool, s->dev);
     return true;
 }
@@ -361,6 +374,7 @@ bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from)
 {
     const Tensor *t = plan_value(p, node);
     CHECK(t && from->type == F32 && dims_equal(t->dim, from->dim));
+
     // the loader's blocks already have the layout of a float device
     if (t->type == F32)
         return s->be->upload(s->dev, t->data, from->data, tensor_bytes(t));
@@ -388,6 +402,7 @@ bool session_read(Session *s, Plan *p, int node, float *user)
     host.data = mem_alloc(bytes);
     if (!host.data) return false;
     bool ok = s->be->download(s->dev, host.data, t->data, bytes);
+
     if (ok && dtype_bytes(t->type) == 2) { // an input in 16 bits
         wide.type = F32;
         wide.data = mem_alloc(tensor_bytes(&wide));
@@ -398,6 +413,7 @@ bool session_read(Session *s, Plan *p, int node, float *user)
     } else if (ok) {
         tensor_to_user(&host, user);
     }
+
     mem_free(host.data);
     return ok;
 }

@@ -72,8 +72,10 @@ static bool clear_norms(Session *s)
     size_t real = dtype_bytes(s->be->real);
     int64_t count;
     char *at = running_at(s, &count);
+
     if (!s->be->download(s->dev, s->before, at, (size_t)count * real))
         return false;
+
     for (int i = 0; i < q->count; i++) {
         const Param *a = &q->list[i];
         if (a->trained || momentum_of(s, a->node) == 0) continue;
@@ -119,6 +121,7 @@ bool session_norms_end(Session *s)
     const Params *q = &s->params;
     bool ok = true;
     CHECK(s->norms && s->norms_batches > 0);
+
     for (int i = 0; ok && i < q->count; i++) {
         const Param *a = &q->list[i];
         double m = a->trained ? 0 : momentum_of(s, a->node);
@@ -129,6 +132,7 @@ bool session_norms_end(Session *s)
             sum[k] /= m * (double)s->norms_batches;
         ok = params_write(q, i, PARAM_VALUE, 0, sum);
     }
+
     mem_free(s->norms);
     s->norms = NULL;
     return ok;

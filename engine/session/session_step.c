@@ -26,12 +26,14 @@ static int group_of(Session *s, const Param *a)
     for (int i = 0; i < s->groups; i++)
         if (s->group[i].rate == g.rate && s->group[i].decay == g.decay)
             return i;
+
     if (s->groups == MAX_GROUPS) {
         fail_usage("groups: parameter %s is the first of group %d; at most %d "
                    "different rates and decays are possible",
                    a->name, MAX_GROUPS + 1, MAX_GROUPS);
         return -1;
     }
+
     s->group[s->groups] = g;
     return s->groups++;
 }
@@ -43,6 +45,7 @@ static bool find_param_ranges(Session *s)
 {
     const Params *q = &s->params;
     ParamRange *end = NULL; // range that the next parameter may continue
+
     for (int i = 0; i < q->count; i++) {
         const Param *a = &q->list[i];
         if (!a->trained) continue;
@@ -57,6 +60,7 @@ static bool find_param_ranges(Session *s)
             *(end = &s->param_range[s->param_ranges++]) =
                 (ParamRange){a->at, 0, group};
     }
+
     if (end) end->to = q->trained;
     return true;
 }
@@ -83,6 +87,7 @@ static bool update(Session *s, double lr, double grad_scale)
     const Params *q = &s->params;
     size_t real = dtype_bytes(s->be->real);
     int64_t t = s->state.count + 1 - s->state.start;
+
     for (int i = 0; i < s->param_ranges; i++) {
         const ParamRange *a = &s->param_range[i];
         const OptimGroup *group = &s->group[a->group];
@@ -99,6 +104,7 @@ static bool update(Session *s, double lr, double grad_scale)
         if (q->states > 1) u.v = (char *)q->state[1] + skip;
         if (!s->be->update(s->dev, &u)) return false;
     }
+
     s->state.count++;
     return s->ema == 0 || s->be->blend(s->dev, q->average, q->value, q->total,
                                        1 - average_keeps(s->ema, t));
@@ -126,6 +132,7 @@ static bool join_ranks(Session *s)
     Ranks *r = s->spec.ranks;
     Dtype real = s->be->real;
     int64_t count = q->total - q->trained;
+
     if (!r) return true;
     if (!ranks_sum_values(r, q->grad, real, q->trained)) return false;
     if (!s->spec.own_norms) return true;
@@ -173,6 +180,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
     if (!plan_run(p, &run) || !s->be->sync(s->dev) ||
         !read_loss(s, p, &out->loss))
         return false;
+
     // an infinite loss may have a finite gradient, which a later part hides
     s->finite = (part->first || s->finite) && isfinite(out->loss);
     const double from = clock_s();
@@ -210,6 +218,7 @@ static bool open_device_step(Session *s)
                            .ema = s->ema};
     if (!s->be->device_step->open(s->dev, &spec, &s->device_step)) return false;
     if (s->be->device_step->set(s->dev, s->device_step, &s->state)) return true;
+
     // without a state on the device it is useless
     s->be->device_step->close(s->dev, s->device_step);
     s->device_step = NULL;
@@ -268,6 +277,7 @@ static bool capture_calls(Session *s, Plan *p, const StepPart *part,
         t->number = ++s->captures;
         return true;
     }
+
     // keep the reason of the call that failed
     char why[ERR_MAX];
     ErrKind kind = err_kind();
@@ -337,9 +347,11 @@ static bool queue_part(Session *s, Plan *p, const StepPart *part)
                         .share = 1.0 / part->parts,
                         .first = s->share.first,
                         .idle = s->share.idle};
+
     if (!open_device_step(s) || !t->order(s->dev, s->device_step, &order))
         return false;
     if (!choose_way(s, captured, &way)) return false;
+
     if (way == BY_CALLS) {
         if (!queue_calls(s, p, part, s->careful || !captured->tried))
             return false;
@@ -392,9 +404,11 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
     if (s->be->device_step && wait)
         trace_span(s->trace, "main", "wait for the device", "wait", -1, from);
     if (ok && !*got) return true;
+
     // a part that failed is not waited for again
     s->under_way--;
     if (!ok) return false;
+
     // a device step began this part with the state before it
     if (s->be->device_step) s->grad_scale = s->state.scale.by;
     s->state = out->state;

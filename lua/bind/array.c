@@ -75,6 +75,7 @@ static int64_t fill(lua_State *L, int table, Array *a, int64_t at, int depth)
     if (depth > MAX_AXES)
         raise_usage(L, "data is nested deeper than %d tables", MAX_AXES);
     int64_t n = (int64_t)lua_rawlen(L, table);
+
     for (int64_t i = 1; i <= n; i++) {
         lua_rawgeti(L, table, i);
         if (lua_istable(L, -1)) {
@@ -95,6 +96,7 @@ static int array_new(lua_State *L)
 {
     static const char *const known[] = {"shape", "data", NULL};
     int64_t shape[MAX_AXES];
+
     // called as a metamethod: the module table comes first
     check_keys(L, 2, "array", known);
     lua_getfield(L, 2, "shape");
@@ -104,12 +106,14 @@ static int array_new(lua_State *L)
     if (type != LUA_TNIL && type != LUA_TTABLE)
         raise_usage(L, "data must be a table of numbers, got %s",
                     luaL_typename(L, -1));
+
     if (type == LUA_TTABLE) {
         int64_t got = fill(L, lua_gettop(L), a, 0, 1);
         if (got != a->count)
             raise_usage(L, "data has %lld numbers, shape needs %lld",
                         (long long)got, (long long)a->count);
     }
+
     lua_pop(L, 1);
     return 1;
 }
@@ -181,6 +185,7 @@ static int array_reshape(lua_State *L)
     Array *a = check_array(L, 1);
     int axes = check_axes(L, 2, shape);
     double count = 1;
+
     // checked before a wrong shape allocates memory
     for (int i = 0; i < axes; i++) count *= (double)shape[i];
     if (count != (double)a->count)
@@ -197,12 +202,14 @@ static int array_stats(lua_State *L)
 {
     Array *a = check_array(L, 1);
     double lo = 0, hi = 0, sum = 0;
+
     for (int64_t i = 0; i < a->count; i++) {
         double v = (double)a->data[i];
         if (i == 0 || v < lo) lo = v;
         if (i == 0 || v > hi) hi = v;
         sum += v;
     }
+
     lua_pushnumber(L, lo);
     lua_pushnumber(L, hi);
     lua_pushnumber(L, a->count ? sum / (double)a->count : 0);

@@ -72,16 +72,19 @@ static int array_list(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     ArrayFile *f = push_file(L, path);
     NpyHeader h;
+
     lua_newtable(L);
     if (f->npy.numbers)
         push_entry(L, 1, "", npy_type_name(&f->npy.header), f->npy.header.axes,
                    f->npy.header.shape, NULL);
+
     for (int i = 0; i < f->npz.entries; i++) {
         bool ok = npz_about(&f->npz, i, &h);
         push_entry(L, i + 1, f->npz.entry[i].name,
                    ok ? npy_type_name(&h) : NULL, h.axes, h.shape,
                    ok ? NULL : err_text());
     }
+
     for (int i = 0; i < f->mat.variables; i++) {
         const MatVariable *v = &f->mat.variable[i];
         int kept = v->axes < NPY_AXES ? v->axes : NPY_AXES;
@@ -90,6 +93,7 @@ static int array_list(lua_State *L)
                  v->class_name);
         push_entry(L, i + 1, v->name, type, kept, v->shape, mat_refused(v));
     }
+
     file_close(f);
     return 1;
 }
@@ -102,14 +106,17 @@ static int array_load(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     const char *name = luaL_optstring(L, 2, NULL);
     bool archive = ends_with(path, ".npz") || ends_with(path, ".mat");
+
     if (archive != (name != NULL))
         raise_usage(L,
                     archive ? "load: %s may hold several arrays: give the name "
                               "of one, load(path, name)"
                             : "load: %s is one array, it has no names",
                     path);
+
     Array *a = new_object(L, "seg.array", sizeof *a);
     NpyArray npy = {0};
+
     if (!archive) {
         if (!npy_read(path, &npy)) return raise_error(L);
     } else {
@@ -119,6 +126,7 @@ static int array_load(lua_State *L)
             return raise_error(L);
         file_close(f);
     }
+
     // from here on the userdata owns the memory
     a->data = npy.data;
     a->axes = npy.axes;

@@ -50,6 +50,7 @@ static int raise_at(lua_State *L, const char *where)
         lua_sethook(L, NULL, 0, 0);
         signal_heard();
     }
+
     // a reason that already begins with this position does not repeat it
     bool named = !*where || !strncmp(err_text(), where, strlen(where));
     snprintf(last_message, sizeof last_message, "%s%s%s", named ? "" : where,
@@ -108,12 +109,14 @@ static int64_t integer_at(lua_State *L, int at, const char *name, int64_t lo,
 {
     int whole;
     lua_Integer v = lua_tointegerx(L, at, &whole);
+
     // "3" is not a number here, although Lua would convert it
     if (lua_type(L, at) != LUA_TNUMBER || !whole) {
         luaL_tolstring(L, at, NULL);
         raise_usage(L, "%s must be a whole number, got %s (%s)", name,
                     lua_tostring(L, -1), luaL_typename(L, at));
     }
+
     if (v < lo || v > hi)
         raise_usage(L, "%s must be from %lld to %lld, got %lld", name,
                     (long long)lo, (long long)hi, (long long)v);
@@ -213,11 +216,13 @@ static int lesser(int a, int b)
 static int distance(const char *a, const char *b)
 {
     enum { LONG = 32 };
+
     // d[i][j]: from the first i letters of a to the first j of b
     int d[LONG + 1][LONG + 1], m = (int)strlen(a), n = (int)strlen(b);
     if (n > LONG || m > LONG) return LONG;
     for (int i = 0; i <= m; i++) d[i][0] = i;
     for (int j = 0; j <= n; j++) d[0][j] = j;
+
     for (int i = 1; i <= m; i++)
         for (int j = 1; j <= n; j++) {
             int change = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
@@ -249,6 +254,7 @@ void check_keys(lua_State *L, int arg, const char *what,
         raise_usage(L, "%s: options must be a table {...}, got %s", what,
                     luaL_typename(L, arg));
     lua_pushnil(L);
+
     while (lua_next(L, arg)) {
         const char *nearest = "";
         lua_pop(L, 1); // the key stays: the next round starts from it
@@ -339,12 +345,14 @@ void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
 {
     luaL_newmetatable(L, type);
     luaL_setfuncs(L, methods, 0);
+
     if (gc) {
         lua_pushcfunction(L, gc);
         lua_pushvalue(L, -1);
         lua_setfield(L, -3, "__gc");
         lua_setfield(L, -2, "__close");
     }
+
     // methods are found through the metatable unless it has its own __index
     if (lua_getfield(L, -1, "__index") == LUA_TNIL) {
         lua_pushvalue(L, -2);

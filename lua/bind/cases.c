@@ -154,6 +154,7 @@ static void read_paths(lua_State *L, const char *name, ListCase *c, int f,
     if (type != LUA_TTABLE)
         raise_usage(L, "%s: %s must be a path or a list of paths, got %s",
                     c->key, name, luaL_typename(L, -1));
+
     while (lua_rawgeti(L, -1, *n + 1) == LUA_TSTRING) {
         if (*n == MAX_CHANNELS)
             raise_usage(L, "%s: %s: more than %d files", c->key, name,
@@ -162,6 +163,7 @@ static void read_paths(lua_State *L, const char *name, ListCase *c, int f,
         c->field[f].path[(*n)++] = lua_tostring(L, -1);
         lua_pop(L, 1);
     }
+
     lua_pop(L, 1);
     c->field[f].box = read_box(L, box);
 }
@@ -176,6 +178,7 @@ static void read_numbers(lua_State *L, const ListField *field, ListCase *c,
         raise_usage(L, "%s: %s must be %d number%s, got %s", c->key,
                     field->name, n, n == 1 ? "" : "s", luaL_typename(L, at));
     double *number = lua_newuserdatauv(L, (size_t)n * sizeof *number, 0);
+
     if (type == LUA_TNUMBER) {
         number[0] = check_number(L, at, field->name);
     } else {
@@ -189,6 +192,7 @@ static void read_numbers(lua_State *L, const ListField *field, ListCase *c,
             lua_pop(L, 1);
         }
     }
+
     c->field[f].number = number;
     lua_replace(L, at);
 }
@@ -202,6 +206,7 @@ static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
     double box[MAX_FIELDS][4];
     ListCase c = {.key = opt_string(L, at, "key", ""),
                   .patient = opt_string(L, at, "patient", "")};
+
     for (int f = 0; f < fields; f++) {
         if (field[f].kind == FIELD_LENGTH) continue;
         // stays on the stack until the case is copied
@@ -211,6 +216,7 @@ static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
         else
             read_paths(L, field[f].name, &c, f, box[f]);
     }
+
     if (!dataset_list_add(b, &c)) raise_error(L);
     lua_settop(L, at);
 }
@@ -262,6 +268,7 @@ static int l_check_list(lua_State *L)
     dataset_drop(b);
     lua_newtable(L);
     lua_newtable(L);
+
     for (int i = 0; i < all.fields; i++) {
         bool numbers = !field_on_grid(field[i].kind);
         lua_pushinteger(L, numbers ? 0 : field[i].rank);
@@ -287,6 +294,7 @@ static void check_whole(lua_State *L, int list, int count)
         all++;
         lua_pop(L, 1);
     }
+
     if (all > count)
         raise_usage(L,
                     "cases: there is no case %d, but %d more come after it or "
@@ -317,6 +325,7 @@ static int l_open_list(lua_State *L)
         lua_pop(L, 1);
         count++;
     }
+
     check_whole(L, cases, count);
     DatasetBuilder *b = builder->b;
     builder->b = NULL; // finish frees it whatever happens
@@ -334,12 +343,14 @@ static int l_pick(lua_State *L)
     luaL_checktype(L, 2, LUA_TTABLE);
     int n = (int)lua_rawlen(L, 2), last = 0;
     int *item = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *item, 0);
+
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 2, i + 1);
         last = (int)check_int(L, lua_gettop(L), "case", last + 1, ds->count);
         item[i] = last - 1;
         lua_pop(L, 1);
     }
+
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_pick(ds, item, n, box)) return raise_error(L);
     return 1;
@@ -359,6 +370,7 @@ static int l_concat(lua_State *L)
         ds[i] = check_dataset(L, lua_gettop(L));
         lua_pop(L, 1); // the list keeps it
     }
+
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_concat(ds, n, box)) return raise_error(L);
     return 1;
@@ -371,6 +383,7 @@ static int l_rename(lua_State *L)
     const Dataset *ds = check_dataset(L, 1);
     const char **name =
         lua_newuserdatauv(L, 2 * (size_t)ds->count * sizeof *name, 0);
+
     for (int list = 0; list < 2; list++) {
         luaL_checktype(L, 2 + list, LUA_TTABLE);
         for (int i = 0; i < ds->count; i++) {
@@ -382,6 +395,7 @@ static int l_rename(lua_State *L)
             lua_pop(L, 1); // the list keeps it
         }
     }
+
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_rename(ds, name, name + ds->count, box)) return raise_error(L);
     return 1;

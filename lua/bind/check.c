@@ -47,10 +47,12 @@ static int l_precisions(lua_State *L)
     const Backend *be;
     Precision asked = PRECISION_f32;
     int device, n = 0;
+
     if (!backend_find(luaL_checkstring(L, 1), &be, &device, why) ||
         (only && !precision_find(only, &asked)) || !backend_takes(be, asked))
         return raise_error(L);
     lua_newtable(L);
+
     for (int p = 0; p < PRECISION_COUNT; p++) {
         if (!(be->precisions >> p & 1) || (only && p != (int)asked)) continue;
         lua_newtable(L);
@@ -129,8 +131,10 @@ static int l_nodes(lua_State *L)
     const Graph *g = check_graph(L);
     int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS);
     bool *used = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
+
     graph_ancestors(g, root, roots, used);
     lua_newtable(L);
+
     for (int i = 0, n = 0; i < g->count; i++) {
         if (!used[i] || g->node[i].kind != NODE_OP) continue;
         lua_newtable(L);
@@ -168,6 +172,7 @@ static int l_device(lua_State *L)
     const Backend *be;
     int device;
     void *dev;
+
     if (!backend_find(text, &be, &device, why) ||
         !backend_open(be, text, device, 1, &dev))
         return raise_error(L);
@@ -207,11 +212,13 @@ void bind_check(lua_State *L)
                                          {"tiles", l_tiles},
                                          {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
+
     // core.precisions_known: { f32 = true, ... }
     lua_createtable(L, 0, PRECISION_COUNT);
     for (int p = 0; p < PRECISION_COUNT; p++)
         set_bool(L, precision_name((Precision)p), true);
     lua_setfield(L, -2, "precisions_known");
+
     // core.precision_names: "f32, tf32, bf16 or f16"
     char names[PRECISION_NAMES];
     set_text(L, "precision_names", precision_names(names));

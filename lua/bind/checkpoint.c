@@ -38,6 +38,7 @@ static Meta read_meta(lua_State *L, int arg, MetaPair pair[MAX_PAIRS])
     if (lua_isnoneornil(L, arg)) return m;
     luaL_checktype(L, arg, LUA_TTABLE);
     lua_pushnil(L);
+
     while (lua_next(L, arg)) {
         if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
             raise_usage(L, "metadata must be a table of strings");
@@ -72,6 +73,7 @@ static int read_extra(lua_State *L, int arg, Extra extra[MAX_FEEDS])
     if (lua_isnoneornil(L, arg)) return 0;
     luaL_checkstack(L, MAX_FEEDS + 4, "arrays");
     lua_pushnil(L);
+
     while (next_input(L, arg)) {
         if (n == MAX_FEEDS) raise_usage(L, "more than %d arrays", MAX_FEEDS);
         Array *a = check_array(L, lua_gettop(L));
@@ -193,6 +195,7 @@ static int l_import(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     Session *s = check_session(L, 2);
     Meta m;
+
     luaL_checktype(L, 3, LUA_TTABLE);
     luaL_checkstack(L, 8, "names");
     Arena *mem = push_arena(L);
@@ -231,6 +234,7 @@ static int l_onnx(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     Session *s = check_session(L, 2);
     const int nodes = check_nodes(L, 3, node, MAX_ROOTS);
+
     luaL_checktype(L, 4, LUA_TTABLE);
     for (int i = 0; i < nodes; i++) {
         if (lua_rawgeti(L, 4, i + 1) != LUA_TSTRING)
@@ -238,6 +242,7 @@ static int l_onnx(lua_State *L)
         name[i] = lua_tostring(L, -1); // the table keeps it alive
         lua_pop(L, 1);
     }
+
     check_keys(L, 5, "onnx", known);
     const Meta m = read_meta(L, 6, pair);
     const OnnxOptions how = {.probabilities =
@@ -272,6 +277,7 @@ static int l_tensors(lua_State *L)
     Safetensors *f = new_object(L, "seg.safetensors", sizeof *f);
     if (!safetensors_open(path, f)) return raise_error(L);
     lua_createtable(L, f->count, 0);
+
     for (int i = 0; i < f->count; i++) {
         const StTensor *t = &f->tensor[i];
         lua_createtable(L, 0, 3);
@@ -307,6 +313,7 @@ static int l_batch(lua_State *L)
     Safetensors *f = new_object(L, "seg.safetensors", sizeof *f);
     if (!safetensors_open(path, f)) return raise_error(L);
     lua_newtable(L);
+
     for (int i = 0; i < f->count; i++) {
         const char *name = f->tensor[i].name;
         const size_t n = strlen(CHECKPOINT_BATCH);
@@ -399,6 +406,7 @@ void bind_checkpoint(lua_State *L)
         {"batch", l_batch},   {"holder", l_holder},
         {"onnx", l_onnx},     {"note", l_note},
         {"keep", l_keep},     {NULL, NULL}};
+
     new_type(L, "seg.kept", kept, kept_gc);
     new_type(L, "seg.arena", none, arena_gc);
     new_type(L, "seg.safetensors", none, file_gc);

@@ -43,6 +43,7 @@ static int wait_for(pid_t child)
 {
     int status = 0, told = 0;
     signal_waits(true);
+
     for (;;) {
         pid_t got = waitpid(child, &status, WNOHANG);
         if (got == child) break;
@@ -53,6 +54,7 @@ static int wait_for(pid_t child)
         if (signal_caught() && !told) kill(child, told = signal_caught());
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
+
     signal_waits(false);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -67,6 +69,7 @@ static int l_child(lua_State *L)
     char *argv[MOST_WORDS + 2] = {name};
     const char *path = luaL_optstring(L, 2, NULL);
     int n = 0, log = -1;
+
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_Integer words = luaL_len(L, 1);
     if (words > MOST_WORDS) {
@@ -74,6 +77,7 @@ static int l_child(lua_State *L)
                    MOST_WORDS);
         return raise_error(L);
     }
+
     luaL_checkstack(L, MOST_WORDS + 4, NULL);
     while (n < words) {
         lua_rawgeti(L, 1, n + 1);

@@ -41,11 +41,13 @@ static int start(const char *command, int in, int out, pid_t *child)
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     sigset_t all, none;
+
     sigfillset(&all);
     sigemptyset(&none);
     int e = posix_spawn_file_actions_init(&files);
     if (e) return e;
     e = posix_spawnattr_init(&attr);
+
     if (!e) {
         e = posix_spawn_file_actions_adddup2(&files, in, 0);
         if (!e) e = posix_spawn_file_actions_adddup2(&files, out, 1);
@@ -60,6 +62,7 @@ static int start(const char *command, int in, int out, pid_t *child)
         if (!e) e = posix_spawn(child, "/bin/sh", &files, &attr, argv, environ);
         posix_spawnattr_destroy(&attr);
     }
+
     posix_spawn_file_actions_destroy(&files);
     return e;
 }
@@ -85,6 +88,7 @@ static void feed(Talk *t)
     ssize_t n = t->bytes ? write(t->in, t->text, t->bytes) : 0;
     const int error = errno;
     if (n > 0) t->text += n, t->bytes -= (size_t)n;
+
     // a SIGPIPE of this write is consumed before the mask is restored
     sigpending(&waiting);
     if (sigismember(&waiting, SIGPIPE) && !sigismember(&before, SIGPIPE))
@@ -102,6 +106,7 @@ static void print_output(Talk *t)
 {
     static const int MOST = 64; // blocks a call: the caller has other work
     char block[BLOCK];
+
     for (int i = 0; i < MOST; i++) {
         ssize_t n = read(t->out, block, sizeof block);
         if (n < 0 && errno == EINTR) continue;
@@ -165,6 +170,7 @@ bool command_tell(const char *command, const char *text, size_t bytes,
     int in[2], out[2];
     Talk t = {.text = text, .bytes = bytes};
     const atomic_bool *stop = signal_stopping();
+
     if (atomic_load(stop)) stop = NULL; // the command is about that very signal
     const double until = clock_s() + seconds;
     if (pipe(in)) return fail("no pipe: %s", strerror(errno));
@@ -173,6 +179,7 @@ bool command_tell(const char *command, const char *text, size_t bytes,
         close(in[0]), close(in[1]);
         return fail("no pipe: %s", strerror(error));
     }
+
     // neither the child nor processes started meanwhile inherit these ends
     for (int i = 0; i < 2; i++) {
         fcntl(in[i], F_SETFD, FD_CLOEXEC);
@@ -193,6 +200,7 @@ bool command_tell(const char *command, const char *text, size_t bytes,
                 "\nsegengine: %zu more bytes of the output of this command are "
                 "left out\n",
                 t.left_out);
+
     if (e) return fail("cannot start a shell: %s", strerror(e));
     if (over) return judge(&t);
     if (stop && atomic_load(stop))

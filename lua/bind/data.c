@@ -22,6 +22,7 @@ static int l_steps(lua_State *L)
 {
     static const char *const phase[] = {"volume", "slice", "sample"};
     lua_createtable(L, STEP_COUNT, 0);
+
     for (int i = 0; i < STEP_COUNT; i++) {
         lua_createtable(L, 0, 3);
         set_text(L, "name", step_info[i].name);
@@ -52,6 +53,7 @@ static bool set_attr(lua_State *L, DataStep *s, const char *name)
         return fail_usage(
             "%s: %s is a %s, wanted one of %s", step_info[s->id].name, name,
             lua_istable(L, -1) ? "list" : luaL_typename(L, -1), a->choices);
+
     if (lua_isboolean(L, -1)) {
         // an attribute that is not boolean would read it as a number
         if (a->kind != 'B')
@@ -84,21 +86,25 @@ static int l_add_step(lua_State *L)
     const char *name = luaL_checkstring(L, 2);
     const char *known[MAX_STEP_ATTR + 1] = {NULL};
     StepId id = step_find(name);
+
     if (id == STEP_COUNT) raise_usage(L, "there is no step \"%s\"", name);
     DataStep s = step_default(id);
     for (int i = 0; i < step_info[id].attrs; i++)
         known[i] = step_info[id].attr[i].name;
     check_keys(L, 3, name, known);
+
     for (int i = 0; !lua_isnoneornil(L, 3) && i < step_info[id].attrs; i++) {
         if (lua_getfield(L, 3, known[i]) != LUA_TNIL &&
             !set_attr(L, &s, known[i]))
             return raise_error(L);
         lua_pop(L, 1);
     }
+
     if (!step_meant(&s) || !steps_parse(text, &steps) || !steps_add(&steps, &s))
         return raise_error(L);
     char *longer = steps_print(&steps, &mem);
     if (!longer) return raise_error(L);
+
     // if Lua cannot allocate the copy, the arena leaks; the program ends then
     lua_pushstring(L, longer);
     arena_release(&mem);
@@ -192,6 +198,7 @@ int read_names(lua_State *L, int arg, const char *key, const char **name,
     } else if (type != LUA_TNIL) {
         raise_usage(L, "%s must be a name or a list of names", key);
     }
+
     lua_pop(L, 1);
     return n;
 }
@@ -206,6 +213,7 @@ DatasetOptions read_dataset_options(lua_State *L, int arg)
     o.nonzero = type == LUA_TSTRING && !strcmp(lua_tostring(L, -1), "nonzero");
     if (type != LUA_TNIL && type != LUA_TTABLE && !o.nonzero)
         raise_usage(L, "labels must be a list of values or \"nonzero\"");
+
     if (type == LUA_TTABLE) {
         int n = (int)lua_rawlen(L, -1);
         if (n > MAX_LABELS) raise_usage(L, "labels: more than %d", MAX_LABELS);
@@ -217,6 +225,7 @@ DatasetOptions read_dataset_options(lua_State *L, int arg)
         }
         o.label_count = n;
     }
+
     lua_pop(L, 1);
     return o;
 }
@@ -226,6 +235,7 @@ int read_choice(lua_State *L, int arg, const char *key,
 {
     const char *text = opt_string(L, arg, key, names[0]);
     char known[160] = "";
+
     for (int i = 0; names[i]; i++) {
         if (!strcmp(text, names[i])) return i;
         const size_t used = strlen(known);
@@ -300,6 +310,7 @@ static int l_dicom(lua_State *L)
     const char *segment[MAX_LABELS];
     DatasetDicom how = {0};
     const char *root = luaL_checkstring(L, 1);
+
     check_keys(L, 2, "data.dicom", known);
     how.all = read_dataset_options(L, 2);
     how.images = read_names(L, 2, "image", how.image, MAX_CHANNELS);
@@ -333,6 +344,7 @@ static int l_nifti(lua_State *L)
         "assume_spacing", "channels",      "skip_damaged",   NULL};
     DatasetNifti how = {0};
     const char *root = luaL_checkstring(L, 1);
+
     check_keys(L, 2, "data.nifti", known);
     how.all = read_dataset_options(L, 2);
     how.images = read_names(L, 2, "image", how.image, MAX_CHANNELS);
@@ -411,10 +423,12 @@ static int l_numbers(lua_State *L)
     const int i = (int)check_int(L, 2, "case", 1, ds->count) - 1;
     const int f = (int)check_int(L, 3, "field", 1, ds->fields) - 1;
     Volume v;
+
     if (ds->field[f].kind != FIELD_NUMBER)
         raise_usage(L, "%s is not a field of numbers", ds->field[f].name);
     if (!case_load(ds, i, f, NULL, &v, NULL)) return raise_error(L);
     const int32_t n = v.voxels.dim.c;
+
     // the table first: nothing may raise while the volume is held
     lua_createtable(L, n, 0);
     for (int32_t k = 0; k < n; k++) {
@@ -441,6 +455,7 @@ void push_left_out(lua_State *L, const DicomLeftOut *list, int count)
         [DICOM_LEFT_UNMATCHED] = "not taken",
     };
     lua_createtable(L, count, 0);
+
     for (int i = 0; i < count; i++) {
         lua_createtable(L, 0, 3);
         lua_pushstring(L, kinds[list[i].kind]);

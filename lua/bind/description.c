@@ -81,6 +81,7 @@ void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,
     const char *between = "";
     lua_createtable(L, 4, 0);
     lua_pushliteral(L, "");
+
     for (int i = 0, n = 0; i < 4; i++) {
         if (part[i] < 0) continue;
         const char *name = op_info[g->node[part[i]].attr.op].name;
@@ -90,6 +91,7 @@ void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,
         lua_rawseti(L, -3, ++n);
         between = " + ";
     }
+
     lua_setfield(L, -3, "kind");
     lua_setfield(L, -2, "ops");
 }

@@ -69,6 +69,7 @@ static bool read_parts(lua_State *L, const Pipeline *p, DeviceDatasetBox *box,
 {
     const Dataset *ds = pipeline_dataset(p);
     uint32_t first = CHANGE_DRAWS;
+
     for (int f = 0; f < ds->fields; f++) {
         Dims n;
         FieldKind kind = ds->field[f].kind;
@@ -98,6 +99,7 @@ static bool bind_plan_of(Session *s, const DeviceDatasetBox *box, Wanted *w)
 {
     PlanInput input[MAX_FIELDS];
     Plan *plan;
+
     for (int i = 0; i < box->fields; i++) {
         int k = i;
         // plans are found by inputs in the order of their nodes
@@ -106,6 +108,7 @@ static bool bind_plan_of(Session *s, const DeviceDatasetBox *box, Wanted *w)
         input[k] = (PlanInput){box->node[i], box->dim[i]};
         input[k].dim.n = w->batch;
     }
+
     const Tensor *out[MAX_FIELDS];
     if (!session_plan(s, w->train, input, box->fields, &plan) ||
         !session_bind(s, plan))
@@ -137,6 +140,7 @@ static bool fill(const DeviceDatasetBox *box, const Wanted *w)
     Loader *l;
     const Batch *b;
     bool ok = true;
+
     if (!loader_open(box->p, &o, &l)) return false;
     for (int32_t i = 0; ok && i < pipeline_samples(box->p); i++) {
         const float *value[MAX_FIELDS];
@@ -145,6 +149,7 @@ static bool fill(const DeviceDatasetBox *box, const Wanted *w)
             value[f] = b->field[w->field[f]].data;
         ok = ok && device_dataset_put(box->r, i, value);
     }
+
     loader_close(l);
     return ok;
 }
@@ -176,6 +181,7 @@ static int l_device_dataset(lua_State *L)
     Session *s = check_session(L, 1);
     Pipeline *p = check_pipeline(L, 2);
     Wanted w = {.batch = 0};
+
     check_keys(L, 3, "device_dataset", known);
     w.batch = (int)opt_int(L, 3, "batch", 1, 1, 1 << 20);
     w.workers = (int)opt_int(L, 3, "workers", 0, 0, 256);
@@ -192,11 +198,13 @@ static int l_device_dataset(lua_State *L)
         lua_pushfstring(L, "the device is %s", session_backend(s)->name);
         return 2;
     }
+
     if (w.train && pipeline_drawn(p)) {
         lua_pushnil(L);
         lua_pushliteral(L, "its patches are drawn anew in each epoch");
         return 2;
     }
+
     if (augment && !augment_on_device(pipeline_steps(p), pipeline_dataset(p)))
         return push_why_not(L);
     luaL_argcheck(L, lua_getfield(L, 3, "nodes") == LUA_TTABLE, 3,
@@ -210,6 +218,7 @@ static int l_device_dataset(lua_State *L)
     if (!bind_plan_of(s, box, &w) || !session_room(s, &room, &left))
         return raise_error(L);
     if (left < room) room = left;
+
     // the arena is allocated, and counts as free
     if (room < SIZE_MAX) room -= session_pool_bytes(s);
     if (!fits(box, &w, room)) return push_why_not(L);
@@ -243,6 +252,7 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
     const int count = input[0].value.dim.n;
     DeviceDatasetField part[MAX_FIELDS];
     DeviceDatasetBox *box = new_object(L, "seg.device_dataset", sizeof *box);
+
     lua_pushvalue(L, arg);
     lua_setiuservalue(L, -2, 1);
     if (!be->gather || inputs > MAX_FIELDS) {
@@ -250,11 +260,13 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
         lua_pushfstring(L, "the device is %s", be->name);
         return 2;
     }
+
     for (int f = 0; f < inputs; f++) {
         box->node[f] = input[f].node, box->dim[f] = input[f].value.dim;
         box->dim[f].n = 1;
         part[f] = (DeviceDatasetField){.dim = box->dim[f]};
     }
+
     box->fields = inputs;
     DeviceBatch *d = push_device_batch(L, box, count);
     if (!device_dataset_bytes(part, inputs, count, &box->bytes) ||
@@ -264,6 +276,7 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
     box->s = s, box->device_ref.close = box_close;
     session_lend(s, (int64_t)box->bytes);
     device_ref_enter(&box->device_ref, session_device_refs(L, arg));
+
     for (int32_t i = 0; i < count; i++) {
         const float *value[MAX_FIELDS];
         for (int f = 0; f < inputs; f++)
@@ -298,6 +311,7 @@ static int l_draw(lua_State *L)
     lua_pushvalue(L, 1);
     DeviceBatch *d = push_device_batch(L, box, count);
     d->epoch = epoch;
+
     for (int i = 0; i < count; i++) {
         lua_rawgeti(L, 3, i + 1);
         d->number[i] = (int32_t)check_int(L, lua_gettop(L), "sample", 1,
@@ -336,10 +350,12 @@ bool device_batch_feed(const DeviceBatch *d, const Plan *plan, const int *node,
     const Tensor *out[MAX_FIELDS] = {NULL}; // NULL: not an input of the plan
     Change one[MAX_STEPS], *change = NULL;
     int steps = 0;
+
     CHECK(box->r);
     for (int f = 0; f < box->fields; f++)
         for (int i = 0; i < nodes; i++)
             if (node[i] == box->node[f]) out[f] = plan_value(plan, node[i]);
+
     for (int i = 0; box->augment && i < d->count; i++) {
         steps = pipeline_changes(box->p, d->number[i], d->epoch, one);
         if (!change)
@@ -347,6 +363,7 @@ bool device_batch_feed(const DeviceBatch *d, const Plan *plan, const int *node,
         if (!change) return false;
         for (int k = 0; k < steps; k++) change[k * d->count + i] = one[k];
     }
+
     bool ok =
         device_dataset_gather(box->r, d->number, d->count, change, steps, out);
     mem_free(change);

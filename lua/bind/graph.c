@@ -46,6 +46,7 @@ int check_nodes(lua_State *L, int arg, int *node, int most)
 {
     int n = 0;
     luaL_checktype(L, arg, LUA_TTABLE);
+
     for (; lua_rawgeti(L, arg, n + 1) != LUA_TNIL; lua_pop(L, 1)) {
         const int *one = luaL_testudata(L, -1, "seg.node");
         if (n == most) raise_usage(L, "more than %d nodes", n);
@@ -54,6 +55,7 @@ int check_nodes(lua_State *L, int arg, int *node, int most)
                         luaL_typename(L, -1), n + 1);
         node[n++] = *one;
     }
+
     lua_pop(L, 1);
     return n;
 }
@@ -111,6 +113,7 @@ static int l_op(lua_State *L)
     int in[MAX_IN], args = lua_gettop(L), out;
     bool options = args > 0 && lua_istable(L, args);
     int operands = args - options;
+
     if (operands > info->in)
         raise_usage(L, "%s: %d operands, takes %d", info->name, operands,
                     info->in);
@@ -153,6 +156,7 @@ static int l_input(lua_State *L)
                 .w = (int32_t)check_int(L, 5, "w", 1, INT32_MAX)};
     int rank = (int)check_int(L, 6, "rank", 0, RANK_MAX), out;
     const char *where = push_where(L);
+
     if (!graph_input(check_graph(L), name, dim, rank, where, &out))
         return raise_error(L);
     push_node(L, out);
@@ -171,6 +175,7 @@ static int l_param(lua_State *L)
     const char *name = luaL_checkstring(L, 1);
     int rank = (int)check_int(L, 3, "rank", RANK_VECTOR, RANK_MAX), out, kind;
     Dims dim;
+
     check_shape(L, 2, rank, &dim);
     check_keys(L, 4, "param", known);
     const char *init = opt_string(L, 4, "init", "const");
@@ -201,11 +206,13 @@ static int node_index(lua_State *L)
         int64_t value;
     } field[] = {{"n", d.n}, {"c", d.c}, {"d", d.d},
                  {"h", d.h}, {"w", d.w}, {"rank", n->y.rank}};
+
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
         if (!strcmp(key, field[i].key)) {
             lua_pushinteger(L, field[i].value);
             return 1;
         }
+
     if (!strcmp(key, "name")) {
         lua_pushstring(L, n->name);
         return 1;
@@ -214,18 +221,21 @@ static int node_index(lua_State *L)
         lua_pushstring(L, n->where);
         return 1;
     }
+
     if (!strcmp(key, "kind")) {
         lua_pushstring(L, n->kind == NODE_INPUT   ? "input"
                           : n->kind == NODE_PARAM ? "param"
                                                   : op_info[n->attr.op].name);
         return 1;
     }
+
     if (!strcmp(key, "shape")) {
         int64_t shape[2 + RANK_MAX];
         int axes = dims_to_user(d, n->y.rank, shape);
         push_shape(L, axes, shape);
         return 1;
     }
+
     return raise_usage(L,
                        "a node has no field \"%s\" (known: n, c, d, h, w, "
                        "rank, shape, name, kind, where)",
@@ -279,6 +289,7 @@ static int arithmetic(lua_State *L, Op op)
     int in[MAX_IN] = {-1, -1, -1, -1, -1, -1}, out;
     bool left = lua_type(L, 1) == LUA_TNUMBER;
     Attr a = op_default(op);
+
     if (left || lua_type(L, 2) == LUA_TNUMBER) {
         float v = (float)lua_tonumber(L, left ? 1 : 2);
         in[0] = check_node(L, left ? 2 : 1);
@@ -295,6 +306,7 @@ static int arithmetic(lua_State *L, Op op)
         in[0] = check_node(L, 1);
         in[1] = check_node(L, 2);
     }
+
     const char *where = push_where(L);
     if (!graph_op(check_graph(L), &a, in, "", where, &out))
         return raise_error(L);
@@ -358,6 +370,7 @@ static int l_ops(lua_State *L)
 {
     static const char *const bound[] = {"dot", "ulp", "exact", "nmse"};
     lua_createtable(L, OP_COUNT, 0);
+
     for (int i = 0; i < OP_COUNT; i++) {
         const OpInfo *info = &op_info[i];
         lua_createtable(L, 0, 6);
@@ -416,15 +429,18 @@ static int l_graph_parse(lua_State *L)
     int root[MAX_ROOTS], roots, input[MAX_FEEDS], inputs = 0;
     const char *text = luaL_checkstring(L, 1);
     Graph *g = check_graph(L);
+
     if (g->count)
         raise_usage(L, "there is a network already, of %d nodes", g->count);
     if (!graph_parse(text, g, root, &roots, MAX_ROOTS)) return raise_error(L);
+
     for (int i = 0; i < g->count; i++) {
         if (g->node[i].kind != NODE_INPUT) continue;
         if (inputs == MAX_FEEDS)
             raise_usage(L, "more than %d inputs", MAX_FEEDS);
         input[inputs++] = i;
     }
+
     push_nodes(L, root, roots);
     push_nodes(L, input, inputs);
     return 2;
@@ -505,6 +521,7 @@ static int l_length_inputs(lua_State *L)
     memset(mark, 0, (size_t)g->count + 1);
     lua_newtable(L);
     for (int i = 0; i < roots; i++) mark[root[i]] = NEEDED;
+
     for (int i = g->count - 1; i >= 0; i--) {
         const Node *n = &g->node[i];
         if (mark[i] & LENGTH && n->kind == NODE_INPUT)
@@ -540,6 +557,7 @@ void bind_graph(lua_State *L)
                                          {"targets", l_targets},
                                          {"length_inputs", l_length_inputs},
                                          {NULL, NULL}};
+
     new_type(L, "seg.graph", graph, graph_gc);
     new_type(L, "seg.node", node, NULL);
     new_object(L, "seg.graph", sizeof(Graph));

@@ -57,6 +57,7 @@ static int l_image_probe(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     const ImageOptions o = opt_image(L, 2);
     ImageInfo info;
+
     if (!image_probe(path, &o, &info)) return raise_error(L);
     lua_createtable(L, 0, 10);
     set_text(L, "format", info.format);

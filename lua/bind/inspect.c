@@ -127,9 +127,11 @@ static int l_scan(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     const DicomOptions how = {.skip_damaged = lua_toboolean(L, 2)};
     Scan *scan = new_object(L, "seg.scan", sizeof *scan);
+
     if (!dicom_scan(path, &how, &scan->mem, &scan->index))
         return raise_error(L);
     lua_createtable(L, scan->index.count, 0);
+
     for (int i = 0; i < scan->index.count; i++) {
         const DicomSeries *s = &scan->index.series[i];
         const struct {
@@ -157,6 +159,7 @@ static int l_scan(lua_State *L)
         }
         lua_rawseti(L, -2, i + 1);
     }
+
     push_left_out(L, scan->index.left_out, scan->index.left_outs);
     return 3;
 }
@@ -170,6 +173,7 @@ static int l_scan_load(lua_State *L)
     Volume *v = push_volume(L);
     DicomNotes notes = {{NULL}, NULL, NULL, 0};
     const DicomSeries *s = &scan->index.series[i];
+
     if (s->damaged) {
         fail_data("%s", s->damaged);
         return raise_error(L);
@@ -177,6 +181,7 @@ static int l_scan_load(lua_State *L)
     bool ok = s->kind == DICOM_DOSE
                   ? dicom_load_dose(s, NULL, false, NULL, v, &notes)
                   : dicom_load(s, NULL, v, &notes);
+
     // if Lua has no memory for the text, the notes are lost
     luaL_Buffer b;
     luaL_buffinit(L, &b);
@@ -201,6 +206,7 @@ static int l_scan_segments(lua_State *L)
     int i = (int)check_int(L, 2, "series", 1, scan->index.count) - 1;
     char text[VOLUME_TEXT];
     DicomSegInfo info;
+
     // its allocations live as long as the scan
     if (!dicom_seg_info(&scan->index.series[i], &scan->mem, &info))
         return raise_error(L);
@@ -214,6 +220,7 @@ static int l_scan_segments(lua_State *L)
     set_text(L, "type", info.type);
     set_integer(L, "frames", info.frames);
     lua_createtable(L, info.segments, 0);
+
     for (int k = 0; k < info.segments; k++) {
         lua_createtable(L, 0, 3);
         set_integer(L, "number", info.segment[k].number);

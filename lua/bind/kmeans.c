@@ -56,6 +56,7 @@ static int l_silhouette(lua_State *L)
         group[i] = (int32_t)check_int(L, lua_gettop(L), "group", 0, k - 1);
         lua_pop(L, 1);
     }
+
     if (!silhouette(&p, group, k, most, seed, &mean)) return raise_error(L);
     lua_pushnumber(L, mean);
     return 1;
@@ -71,6 +72,7 @@ static int l_match(lua_State *L)
         raise_usage(L, "match takes 1 to 1024 rows, got %lld", (long long)k);
     double *count = lua_newuserdatauv(L, (size_t)(k * k) * sizeof *count, 0);
     int32_t *match = lua_newuserdatauv(L, (size_t)k * sizeof *match, 0);
+
     for (int64_t a = 0; a < k; a++) {
         lua_rawgeti(L, 1, a + 1);
         luaL_checktype(L, -1, LUA_TTABLE);
@@ -85,6 +87,7 @@ static int l_match(lua_State *L)
         }
         lua_pop(L, 1);
     }
+
     if (!assign_groups(count, (int)k, match)) return raise_error(L);
     lua_createtable(L, (int)k, 0);
     for (int64_t a = 0; a < k; a++) {

@@ -195,6 +195,7 @@ static int l_next(lua_State *L)
         block->t = b->field[i];
         lua_rawseti(L, -2, i + 1);
     }
+
     lua_pushvalue(L, -1);
     lua_setiuservalue(L, 1, 1);
     lua_setfield(L, -2, "fields");

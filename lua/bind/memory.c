@@ -46,6 +46,7 @@ static int l_device_room(lua_State *L)
     void *dev;
     size_t bytes = 0;
     const char *text = luaL_checkstring(L, 1);
+
     if (!backend_find(text, &be, &number, why)) return raise_error(L);
     if (be->room) {
         if (!backend_open(be, text, number, 1, &dev)) return raise_error(L);
@@ -55,6 +56,7 @@ static int l_device_room(lua_State *L)
     } else {
         bytes = mem_room("");
     }
+
     push_bytes(L, bytes);
     return 1;
 }

@@ -44,6 +44,7 @@ static Measured read_measured(lua_State *L)
     if (m.prediction->voxels.dim.c > MAX_CLASSES)
         raise_usage(L, "at most %d channels can be measured", MAX_CLASSES);
     if (!measure_check(&m)) raise_error(L);
+
     if (lua_getfield(L, 1, "used") == LUA_TTABLE) {
         const int slices = m.prediction->voxels.dim.d;
         uint8_t *used = lua_newuserdatauv(L, (size_t)slices, 0);
@@ -95,6 +96,7 @@ static int l_confusion(lua_State *L)
     const Measured m = read_measured(L);
     const int k = channels(&m) > 1 ? channels(&m) : 2;
     int64_t *count = lua_newuserdatauv(L, (size_t)(k * k) * sizeof *count, 0);
+
     if (m.truth->voxels.dim.c != 1)
         raise_usage(L,
                     "a confusion matrix needs class numbers as ground truth");
@@ -129,6 +131,7 @@ static int l_surface(lua_State *L)
     const Dims n = m.prediction->voxels.dim;
     Surface s;
     double mm[3];
+
     if (!measure_surface(&m, k, tolerance, &s)) return raise_error(L);
     volume_spacing_mm(m.prediction, mm);
     lua_createtable(L, 0, 9);
@@ -180,6 +183,7 @@ static int l_dvh(lua_State *L)
     const Measured m = read_measured(L);
     const int k = check_channel(L, 2, m.truth);
     Dvh dvh;
+
     if (channels(&m) != 1) raise_usage(L, "a dose has one channel");
     if (!measure_dvh(&m, k, &dvh)) return raise_error(L);
     if (!dvh.voxels) return 0;
@@ -257,6 +261,7 @@ static int l_area(lua_State *L)
     float *score = lua_newuserdatauv(L, n * sizeof *score + 1, 0);
     uint8_t *truth = lua_newuserdatauv(L, n + 1, 0);
     double area;
+
     for (size_t i = 0; i < n; i++) {
         lua_rawgeti(L, 1, (lua_Integer)i + 1);
         lua_rawgeti(L, 2, (lua_Integer)i + 1);
@@ -264,6 +269,7 @@ static int l_area(lua_State *L)
         truth[i] = (uint8_t)lua_toboolean(L, -1);
         lua_pop(L, 2);
     }
+
     if (!roc_area(score, truth, (int64_t)n, &area)) return raise_error(L);
     if (isnan(area)) return 0;
     lua_pushnumber(L, area);
@@ -280,6 +286,7 @@ static int l_prepared(lua_State *L)
     const char *name = luaL_checkstring(L, 3);
     const int field = dataset_field(ds, name);
     const Prepared *one;
+
     if (field < 0) raise_usage(L, "the data set has no field \"%s\"", name);
     Volume *v = push_volume(L);
     if (!pipeline_get(p, item, &one)) return raise_error(L);
@@ -305,6 +312,7 @@ static int l_cropped(lua_State *L)
     const int field = dataset_field(ds, luaL_checkstring(L, 3));
     double voxels[MAX_LABELS + 1];
     CroppedKind kind;
+
     if (field < 0 || ds->field[field].kind != FIELD_LABEL) return 0;
     if (!cropped_count(p, item, field, &kind, voxels)) return raise_error(L);
     if (kind == CROPPED_NOTHING) return 0;

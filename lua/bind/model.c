@@ -38,6 +38,7 @@ static int push_tensors(lua_State *L, Lister *list)
     seg_tensor t[MAX_ROOTS];
     int n = list(check_model(L, 1), t, MAX_ROOTS);
     lua_createtable(L, 0, n);
+
     for (int i = 0; i < n; i++) {
         lua_createtable(L, t[i].axes, 0);
         for (int k = 0; k < t[i].axes; k++) {
@@ -66,6 +67,7 @@ static int read_inputs(lua_State *L, int arg, seg_tensor in[MAX_FEEDS])
 {
     int n = 0;
     lua_pushnil(L);
+
     while (next_input(L, arg)) {
         Array *a = luaL_testudata(L, -1, "seg.array");
         if (!a || a->axes > SEG_MAX_AXES)
@@ -91,6 +93,7 @@ static int l_run(lua_State *L)
     seg_tensor in[MAX_FEEDS], out[MAX_ROOTS];
     int inputs = read_inputs(L, 2, in);
     int outputs = seg_outputs(m, out, MAX_ROOTS);
+
     if (seg_run(m, in, inputs, out, outputs)) return raise_error(L);
     lua_createtable(L, 0, outputs);
     for (int i = 0; i < outputs; i++) {

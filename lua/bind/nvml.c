@@ -24,6 +24,7 @@ static int l_gpu_monitor(lua_State *L)
     char address[BACKEND_ADDRESS];
     const char *at = lua_tostring(L, 1);
     const double every = luaL_optnumber(L, 2, 1);
+
     if (!at) {
         Session *s = check_session(L, 1);
         const Backend *be = session_backend(s);
@@ -35,6 +36,7 @@ static int l_gpu_monitor(lua_State *L)
         if (!be->address(session_device(s), address)) return raise_error(L);
         at = address;
     }
+
     GpuMonitorBox *box = new_object(L, "seg.gpu_monitor", sizeof *box);
     snprintf(box->address, sizeof box->address, "%s", at);
     if (gpu_monitor_open(NVML_LIBRARY, at, every, &box->g)) return 1;

@@ -17,6 +17,7 @@ static int l_seen(lua_State *L)
     const CaseFacts *f = pipeline_facts(p, i);
     const DicomSeries *series = case_series(ds, i);
     double spacing[3];
+
     grid_spacing_mm(&f->input, spacing);
     lua_createtable(L, 0, 6);
     set_integer(L, "rank", ds->field[0].rank);
@@ -28,6 +29,7 @@ static int l_seen(lua_State *L)
     push_numbers(L, 3, spacing);
     lua_setfield(L, -2, "spacing");
     lua_createtable(L, f->intensities, 0);
+
     for (int c = 0; c < f->intensities; c++) {
         lua_createtable(L, 0, 4);
         set_number(L, "lo", (double)f->intensity[c].lo);
@@ -36,6 +38,7 @@ static int l_seen(lua_State *L)
         set_number(L, "sd", (double)f->intensity[c].sd);
         lua_rawseti(L, -2, c + 1);
     }
+
     lua_setfield(L, -2, "channels");
     return 1;
 }
@@ -51,6 +54,7 @@ static int l_patient_name(lua_State *L)
     const char *text = NULL;
     Arena mem = {NULL};
     DicomFile f;
+
     if (series && series->count > 0) {
         if (dicom_file_open(series->paths[0], NULL, true, &f) == WALK_DONE)
             text = header_text(&f.walk,
@@ -58,6 +62,7 @@ static int l_patient_name(lua_State *L)
                                &mem, NULL);
         dicom_file_close(&f);
     }
+
     lua_pushstring(L, text ? text : "");
     arena_release(&mem);
     return 1;

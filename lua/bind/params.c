@@ -12,6 +12,7 @@ static int l_params(lua_State *L)
 {
     const Params *p = session_params(check_session(L, 1));
     lua_createtable(L, p->count, 0);
+
     for (int i = 0; i < p->count; i++) {
         int64_t shape[2 + RANK_MAX];
         int axes = dims_to_user(p->list[i].dim, p->list[i].rank, shape);
@@ -43,6 +44,7 @@ static Piece check_piece(lua_State *L)
     Piece q = {.p = session_params(s)};
     const char *name = luaL_checkstring(L, 2);
     int kind = luaL_checkoption(L, 3, "value", kinds);
+
     q.i = params_find(q.p, name);
     q.block = kind == 0 ? PARAM_VALUE : kind == 1 ? PARAM_GRAD : PARAM_STATE;
     q.state = kind > 2;
@@ -104,11 +106,13 @@ static int l_norms(lua_State *L)
     Params *p = session_params(s);
     double by = session_grad_scale(s);
     int64_t most = 1;
+
     if (!p->grad) raise_usage(L, "this session has no gradients");
     for (int i = 0; i < p->count; i++)
         if (numel(p->list[i].dim) > most) most = numel(p->list[i].dim);
     double *user = lua_newuserdatauv(L, (size_t)most * sizeof *user, 0);
     lua_newtable(L);
+
     for (int i = 0, k = 0; i < p->count; i++) {
         if (!p->list[i].trained) continue;
         int64_t n = numel(p->list[i].dim);

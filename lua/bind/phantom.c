@@ -28,6 +28,7 @@ static Phantom read_phantom(lua_State *L, int arg)
         how.number[i] =
             (int)opt_int(L, arg, n->name, n->def, n->least, n->most);
     }
+
     if (!phantom_check(&how)) raise_error(L);
     return how;
 }
@@ -38,6 +39,7 @@ static int l_forms(lua_State *L)
 {
     const PhantomForm *form;
     lua_newtable(L);
+
     for (int k = 0; (form = phantom_form_at(k)); k++) {
         lua_newtable(L);
         lua_pushstring(L, form->format);

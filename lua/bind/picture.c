@@ -145,6 +145,7 @@ static int l_wash(lua_State *L)
     const int n = (int)lua_rawlen(L, 7);
     if (n < 1 || n > MOST_STOPS)
         raise_usage(L, "a wash has 1 to %d colours, got %d", MOST_STOPS, n);
+
     for (int k = 0; k < n; k++) {
         if (lua_rawgeti(L, 7, k + 1) != LUA_TTABLE)
             raise_usage(L, "colour %d must be {value, color, cover}", k + 1);
@@ -162,6 +163,7 @@ static int l_wash(lua_State *L)
                         k + 1, value, stop[k - 1].value);
         stop[k] = (Stop){value, (uint32_t)color, cover};
     }
+
     picture_wash(p, x, y, zoom, a.data, a.w, a.h, stop, n);
     return 0;
 }

@@ -48,6 +48,7 @@ static int l_pipeline(lua_State *L)
                                         NULL};
     Steps steps;
     const Dataset *ds = check_dataset(L, 1);
+
     check_keys(L, 3, "pipeline", known);
     PipelineOptions o = {
         .stop = signal_stopping(),
@@ -192,6 +193,7 @@ static int l_facts(lua_State *L)
     const DataStep *parts = steps_parts(pipeline_steps(p));
     int highest = f->voxels ? MAX_LABELS : 0;
     char hash[17];
+
     while (highest > 0 && !f->voxels[highest]) highest--;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
     lua_createtable(L, 0, 13);

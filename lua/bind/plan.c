@@ -18,6 +18,7 @@ static int read_input_dims(lua_State *L, int arg, PlanInput input[MAX_FEEDS])
     lua_getfield(L, arg, "inputs");
     luaL_checktype(L, -1, LUA_TTABLE);
     lua_pushnil(L);
+
     while (lua_next(L, -2)) {
         int64_t shape[MAX_AXES];
         int node = graph_find(g, luaL_checkstring(L, -2));
@@ -36,6 +37,7 @@ static int read_input_dims(lua_State *L, int arg, PlanInput input[MAX_FEEDS])
         n++;
         lua_pop(L, 1);
     }
+
     lua_pop(L, 1);
     return n;
 }
@@ -124,6 +126,7 @@ static int l_plan(lua_State *L)
     const Backend *be;
     Optim optim;
     Plan *plan = NULL;
+
     check_keys(L, 1, "plan", session_keys);
     const Graph *g = check_graph(L);
     int roots = read_roots(L, 1, root);
@@ -167,6 +170,7 @@ static int l_plan(lua_State *L)
         params_free(&params);
         return raise_error(L);
     }
+
     // if Lua runs out of memory below, these two leak, once, at exit
     const PlanRow *rows;
     int count = plan_rows(plan, &rows);
@@ -286,6 +290,7 @@ static int l_launches(lua_State *L)
     PlanInput input[MAX_FEEDS];
     Optim optim;
     LaunchLog r = {0};
+
     check_keys(L, 1, "launches", session_keys);
     const Graph *g = check_graph(L);
     SessionSpec spec = {.graph = g,
@@ -309,8 +314,10 @@ static int l_launches(lua_State *L)
         launch_log_free(&r);
         return raise_error(L);
     }
+
     // if Lua runs out of memory below, the log leaks, once, at exit
     lua_createtable(L, r.launches, 0);
+
     for (int i = 0, last = -1; i < r.launches; i++) {
         const Launch *l = &r.launch[i];
         push_launch(L, g, l, &r.part[l->part],
@@ -318,6 +325,7 @@ static int l_launches(lua_State *L)
         last = l->part;
         lua_rawseti(L, -2, i + 1);
     }
+
     launch_log_free(&r);
     return 1;
 }

@@ -52,6 +52,7 @@ static int l_prediction(lua_State *L)
     const int cases = pipeline_dataset(p)->count;
     const int item = (int)check_int(L, 2, "case", 1, cases) - 1;
     const int channels = (int)check_int(L, 3, "channels", 1, 4096);
+
     check_keys(L, 4, "prediction", known);
     StitchOptions o = {.channels = channels,
                        .classes =
@@ -114,6 +115,7 @@ static int l_put(lua_State *L)
     int n = (int)check_int(L, 4, "sample", 1, a->axes ? a->shape[0] : 1) - 1;
     const char *output = luaL_optstring(L, 5, NULL);
     Dims want = pipeline_dims_of(q->p, number, 0), got;
+
     want.c = q->channels;
     if (pipeline_id(q->p, number).item != q->item)
         raise_usage(L, "sample %d is of another case", number + 1);
@@ -131,6 +133,7 @@ static int l_put(lua_State *L)
         raise_usage(L, "a prediction of shape %s does not fit %s",
                     dims_text(got, q->rank, g), dims_text(want, q->rank, w));
     }
+
     Tensor t = {.dim = got, .type = F32, .rank = q->rank, .data = q->sample};
     if (longer)
         cut_sequence(from, got, want, q->sample);
@@ -152,9 +155,11 @@ static int l_restore(lua_State *L)
     Prediction *q = check_prediction(L, 1);
     StitchResult r;
     Volume *const owner[] = {push_volume(L), push_volume(L), push_volume(L)};
+
     if (!stitch_finish(q->m, &r)) return raise_error(L);
     const Volume *const result[] = {&r.values, &r.labels, &r.entropy};
     q->last = INT32_MAX;
+
     for (int i = 0; i < 3; i++) {
         *owner[i] = *result[i];
         if (owner[i]->voxels.data) continue;

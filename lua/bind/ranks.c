@@ -59,6 +59,7 @@ static int l_start(lua_State *L)
     static char name[] = "segengine";
     char why[ERR_MAX];
     int count = (int)check_int(L, 1, "ranks", 1, RANKS_MOST), code = 0;
+
     luaL_checktype(L, 2, LUA_TTABLE);
     size_t n = lua_rawlen(L, 2);
     char **argv = lua_newuserdatauv(L, (n + 2) * sizeof *argv, 0);
@@ -68,6 +69,7 @@ static int l_start(lua_State *L)
         argv[i] = (char *)luaL_checkstring(L, -1); // the table keeps it alive
         lua_pop(L, 1);
     }
+
     argv[n + 1] = NULL;
     fflush(NULL);
     signal_waits(true);
@@ -90,9 +92,11 @@ static int l_gather(lua_State *L)
     const char *text = luaL_checklstring(L, 1, &n);
     size_t ranks = (size_t)r->count, most = 0;
     uint64_t own = n, *all = lua_newuserdatauv(L, ranks * sizeof *all, 0);
+
     if (!ranks_gather(r, &own, sizeof own, all)) return raise_bare(L);
     for (size_t k = 0; k < ranks; k++)
         if (all[k] > most) most = (size_t)all[k];
+
     // all ranks send the length of the longest text
     char *mine = lua_newuserdatauv(L, most + 1, 0);
     char *got = lua_newuserdatauv(L, ranks * most + 1, 0);
@@ -151,6 +155,7 @@ static int l_unpack(lua_State *L)
     size_t n;
     const char *text = luaL_checklstring(L, 1, &n);
     int64_t head[1 + MAX_AXES], count = 1;
+
     memset(head, 0, sizeof head);
     if (n >= 8) memcpy(head, text, 8);
     size_t from = (size_t)(1 + head[0]) * 8;

@@ -47,12 +47,14 @@ static int l_reach(lua_State *L)
     const Dims n = v->voxels.dim;
     const int64_t plane = (int64_t)n.h * n.w * n.c;
     int32_t low = -1, high = -1;
+
     for (int32_t d = 0; d < n.d; d++)
         for (int64_t i = d * plane; i < (d + 1) * plane; i++)
             if (volume_value(v, i) > 0) {
                 low = low < 0 ? d : low, high = d;
                 break;
             }
+
     if (low < 0) return 0;
     lua_pushinteger(L, low + 1);
     lua_pushinteger(L, high + 1);
@@ -101,10 +103,12 @@ static int l_write_png(lua_State *L)
     const char *path = luaL_checkstring(L, 2);
     const Dims d = v->voxels.dim;
     const int64_t n = (int64_t)d.h * d.w;
+
     if (d.c != 1 || d.d != 1)
         raise_usage(L, "a PNG is of one slice and channel, this has %d and %d",
                     (int)d.d, (int)d.c);
     uint8_t *grey = lua_newuserdatauv(L, (size_t)n, 0);
+
     for (int64_t i = 0; i < n; i++) {
         const double x = volume_value(v, i);
         if (!(x >= 0 && x <= 255)) {
@@ -113,6 +117,7 @@ static int l_write_png(lua_State *L)
         }
         grey[i] = (uint8_t)x;
     }
+
     if (!grey_save(grey, d.w, d.h, path)) return raise_error(L);
     return 0;
 }
@@ -130,10 +135,12 @@ static int l_write_npy(lua_State *L)
     int64_t shape[4];
     int axes = 0;
     const int c = t->dim.c;
+
     if (c > 1 && rank > 1) shape[axes++] = c;
     for (int a = 3 - rank; a < 3; a++) shape[axes++] = extent[a];
     if (c > 1 && rank == 1) shape[axes++] = c;
     const void *data = t->data;
+
     if (c > 1 && rank > 1) {
         if (t->type != F32) raise_usage(L, "labels have one channel");
         float *y = lua_newuserdatauv(L, tensor_bytes(t), 0);
@@ -142,6 +149,7 @@ static int l_write_npy(lua_State *L)
             for (int k = 0; k < c; k++) y[k * n + i] = x[i * c + k];
         data = y;
     }
+
     if (!npy_write_numbers(path, t->type, axes, shape, data))
         return raise_error(L);
     return 0;
@@ -154,6 +162,7 @@ static int l_write_openkbp(lua_State *L)
     const Volume *v = check_volume(L, 1);
     const char *path = luaL_checkstring(L, 2);
     const Dims d = v->voxels.dim;
+
     if (v->voxels.type != F32 || d.d != OPENKBP_EDGE || d.h != OPENKBP_EDGE ||
         d.w != OPENKBP_EDGE)
         raise_usage(L,
@@ -161,6 +170,7 @@ static int l_write_openkbp(lua_State *L)
                     "%d x %d x %d",
                     OPENKBP_EDGE, OPENKBP_EDGE, OPENKBP_EDGE, (int)d.d,
                     (int)d.h, (int)d.w);
+
     if (!openkbp_write_dose(path, v)) return raise_error(L);
     return 0;
 }
@@ -201,6 +211,7 @@ static int l_zip(lua_State *L)
     const int n = (int)luaL_len(L, 2);
     ZipMember *member =
         lua_newuserdatauv(L, (size_t)(n + 1) * sizeof *member, 0);
+
     for (int i = 0; i < n; i++) {
         // the table keeps the text alive
         lua_rawgeti(L, 2, i + 1);
@@ -209,6 +220,7 @@ static int l_zip(lua_State *L)
         member[i].name = slash ? slash + 1 : member[i].path;
         lua_pop(L, 1);
     }
+
     if (!zip_write(path, member, n)) return raise_error(L);
     return 0;
 }

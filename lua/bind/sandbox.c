@@ -57,11 +57,13 @@ static void *allocate(void *context, void *p, size_t old, size_t bytes)
         s->bytes -= old;
         return NULL;
     }
+
     s->full = bytes > old && s->bytes - old + bytes > SANDBOX_BYTES;
     if (s->full) return NULL;
     void *q = p ? mem_realloc(p, bytes) : mem_alloc(bytes);
     if (!q && bytes > old) return NULL;
     s->bytes += bytes - old;
+
     // Lua relies on it that shrinking a block succeeds
     return q ? q : p;
 }
@@ -113,6 +115,7 @@ static int l_make(lua_State *L)
     const SandboxFunction *f = lua_touserdata(L, 1);
     const int count = (int)lua_tointeger(L, 2);
     const struct EmbeddedLua *globals = find_globals();
+
     for (int i = 0; libraries[i].name; i++) {
         luaL_requiref(L, libraries[i].name, libraries[i].func, true);
         lua_pop(L, 1);
@@ -124,9 +127,11 @@ static int l_make(lua_State *L)
         return lua_error(L);
     lua_call(L, 0, 2);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &case_key);
+
     // chunks that are loaded from here on get these globals
     lua_rawseti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
     lua_createtable(L, 2 * count, 0);
+
     for (int i = 0; i < count; i++) {
         if (luaL_loadbufferx(L, f[i].bytecode, f[i].bytes, "=function", "b"))
             return lua_error(L);
@@ -140,6 +145,7 @@ static int l_make(lua_State *L)
         lua_rawseti(L, -3, 2 * i + 2);
         lua_pop(L, 1);
     }
+
     lua_rawsetp(L, LUA_REGISTRYINDEX, &functions_key);
     return 0;
 }
@@ -164,6 +170,7 @@ bool sandbox_open(const SandboxFunction *f, int count, Sandbox **out)
     if (!s) return false;
     s->L = lua_newstate(allocate, s);
     bool ok = s->L || fail("no memory for Lua");
+
     if (ok) {
         memcpy(lua_getextraspace(s->L), &s, sizeof s);
         lua_pushcfunction(s->L, l_make);
@@ -172,6 +179,7 @@ bool sandbox_open(const SandboxFunction *f, int count, Sandbox **out)
         int status = lua_pcall(s->L, 2, 0, 0);
         ok = status == LUA_OK || fail_raised(s, status);
     }
+
     if (ok)
         *out = s;
     else
@@ -214,6 +222,7 @@ static void watch(lua_State *L, lua_Debug *ar)
         s->stopped = true;
         snprintf(s->where, sizeof s->where, "%s", push_where(L));
     }
+
     // a pcall of the function catches this error; the hook then raises again
     // at every instruction
     lua_sethook(L, watch, LUA_MASKCOUNT, 1);
@@ -242,20 +251,24 @@ static int l_call(lua_State *L)
     UserStepCall *call = sandbox_of(L)->call;
     const lua_Integer which = lua_tointeger(L, 1);
     int arguments = 1;
+
     lua_rawgetp(L, LUA_REGISTRYINDEX, &functions_key);
     lua_rawgeti(L, 2, 2 * which + 1);
+
     // its one upvalue is _ENV; assignments of an earlier call are undone
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
     if (!lua_setupvalue(L, 3, 1)) lua_pop(L, 1);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &case_key);
     lua_createtable(L, 0, call->fields);
     lua_createtable(L, call->fields, 0);
+
     for (int i = 0; i < call->fields; i++) {
         sandbox_push_field(L, i);
         lua_setfield(L, -3, call->field[i].name);
         lua_pushstring(L, call->field[i].name);
         lua_rawseti(L, -2, i + 1);
     }
+
     lua_call(L, 2, 1);
     if (call->draw) sandbox_push_draws(L), arguments++;
     lua_rawgeti(L, 2, 2 * which + 2);
@@ -279,6 +292,7 @@ bool sandbox_run(Sandbox *s, int which, UserStepCall *call)
     lua_pushinteger(L, which);
     int status = lua_pcall(L, 1, 0, 1);
     set_busy(s, NULL);
+
     // also when a pcall of the function caught the error at its very end
     bool ok = (status == LUA_OK && !s->stopped) || fail_raised(s, status);
     lua_settop(L, 0);

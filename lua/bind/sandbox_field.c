@@ -55,6 +55,7 @@ static void store(lua_State *L, UserStepField *f, int64_t i, double v)
         luaL_error(L, "%s: a value would be %s", f->name,
                    isnan(v) ? "NaN" : "infinite");
     }
+
     if (f->x.type == U8)
         ((uint8_t *)f->x.data)[i] = (uint8_t)v;
     else
@@ -110,6 +111,7 @@ static Walk check_walk(lua_State *L, int arg)
               .places = positions(f->x.dim),
               .last = f->x.dim.c - 1,
               .place = -1};
+
     if (lua_isnoneornil(L, arg)) {
         arg++;
     } else if (!lua_isuserdata(L, arg)) {
@@ -120,6 +122,7 @@ static Walk check_walk(lua_State *L, int arg)
         w.first = w.last = (int32_t)c - 1;
         arg++;
     }
+
     if (!lua_isnoneornil(L, arg)) w.where = check_fitting(L, f, arg);
     w.c = w.last;
     return w;
@@ -150,10 +153,12 @@ static int64_t check_place(lua_State *L, const UserStepField *f, int more)
     const Dims n = f->x.dim;
     const int32_t extent[] = {n.c, n.d, n.h, n.w};
     int32_t at[] = {0, 0, 0, 0};
+
     if (lua_gettop(L) != 2 + rank + more)
         luaL_error(L, "%s: positions are %s%s; got %d arguments, wanted %d",
                    f->name, axes[rank], more ? ", then the value" : "",
                    lua_gettop(L) - 1, 1 + rank + more);
+
     for (int i = 0; i <= rank; i++) {
         // c is followed by the last axes of d, h, w
         const int axis = i ? 3 - rank + i : 0;
@@ -195,6 +200,7 @@ static int combine(lua_State *L, Sum how)
     Walk w = check_walk(L, 3);
     const UserStepField *other = number ? NULL : check_fitting(L, w.f, 2);
     const double x = number ? lua_tonumber(L, 2) : 0;
+
     for (int64_t i; (i = walk_next(&w)) >= 0;) {
         const double now = (double)value_at(w.f, i);
         const double y = other ? (double)other_value(other, w.place, w.c) : x;
@@ -203,6 +209,7 @@ static int combine(lua_State *L, Sum how)
               : how == SUM_MUL ? now * y
                                : y);
     }
+
     lua_settop(L, 1);
     return 1;
 }
@@ -241,6 +248,7 @@ static int l_apply(lua_State *L)
 {
     luaL_checktype(L, 2, LUA_TFUNCTION);
     Walk w = check_walk(L, 3);
+
     for (int64_t i; (i = walk_next(&w)) >= 0;) {
         lua_pushvalue(L, 2);
         lua_pushnumber(L, (double)value_at(w.f, i));
@@ -253,6 +261,7 @@ static int l_apply(lua_State *L)
         store(L, w.f, i, lua_tonumber(L, -1));
         lua_pop(L, 1);
     }
+
     lua_settop(L, 1);
     return 1;
 }
@@ -267,12 +276,14 @@ static Moments measure(lua_State *L)
 {
     Moments m = {.least = INFINITY, .most = -INFINITY};
     Walk w = check_walk(L, 2);
+
     for (int64_t i; (i = walk_next(&w)) >= 0; m.count++) {
         const double v = (double)value_at(w.f, i);
         m.sum += v;
         m.least = v < m.least ? v : m.least;
         m.most = v > m.most ? v : m.most;
     }
+
     if (!m.count)
         luaL_error(L, "%s: no voxels, %s is 0 everywhere", w.f->name,
                    w.where ? w.where->name : w.f->name);
@@ -325,6 +336,7 @@ static int l_index(lua_State *L)
     const Dims n = f->x.dim;
     const int32_t extent[] = {n.c, n.d, n.h, n.w};
     const char *axis = *key && !key[1] ? strchr("cdhw", *key) : NULL;
+
     if (axis) {
         lua_pushinteger(L, extent[axis - strchr("cdhw", 'c')]);
     } else if (!strcmp(key, "name")) {

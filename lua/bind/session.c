@@ -65,6 +65,7 @@ static Feed read_feed(lua_State *L, int node)
     const Node *n = &check_graph(L)->node[node];
     Block *b = test_block(L, lua_gettop(L));
     Feed f = {.node = node};
+
     if (b) {
         if (!b->t.data)
             raise_usage(
@@ -75,6 +76,7 @@ static Feed read_feed(lua_State *L, int node)
         f.memory = &b->t;
         return f;
     }
+
     f.device_batch = test_device_batch(L, lua_gettop(L));
     if (f.device_batch) {
         if (device_batch_session(f.device_batch) != check_session(L, 1))
@@ -86,6 +88,7 @@ static Feed read_feed(lua_State *L, int node)
                         n->name);
         return f;
     }
+
     Array *a = luaL_testudata(L, -1, "seg.array");
     if (!a)
         raise_usage(L, "input \"%s\" must be a seg.array, got %s", n->name,
@@ -95,6 +98,7 @@ static Feed read_feed(lua_State *L, int node)
         raise_usage(L, "input \"%s\": an array of %d axes does not fit %s",
                     n->name, a->axes, dims_text(n->y.dim, n->y.rank, want));
     }
+
     f.user = a->data;
     return f;
 }
@@ -106,6 +110,7 @@ static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
     int n = 0;
     const Graph *g = check_graph(L);
     lua_pushnil(L);
+
     while (next_input(L, arg)) {
         int node = graph_find(g, lua_tostring(L, -2));
         if (node < 0 || g->node[node].kind != NODE_INPUT)
@@ -115,6 +120,7 @@ static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
         feed[n++] = read_feed(L, node);
         lua_pop(L, 1);
     }
+
     // a table has no order; plans are found by a list in order
     for (int i = 1; i < n; i++)
         for (int k = i; k > 0 && feed[k].node < feed[k - 1].node; k--) {
@@ -131,6 +137,7 @@ static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
 {
     const DeviceBatch *device_batch = NULL;
     int node[MAX_FEEDS], nodes = 0; // inputs of `device_batch`
+
     for (int i = 0; i < feeds; i++) {
         if (!plan_value(p, feed[i].node)) continue;
         if (feed[i].device_batch) {
@@ -145,6 +152,7 @@ static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
                       : session_feed_tensor(s, p, feed[i].node, feed[i].memory);
         if (!ok) return false;
     }
+
     // all inputs of the batch at once
     return !device_batch || device_batch_feed(device_batch, p, node, nodes);
 }
@@ -188,6 +196,7 @@ static int l_forward(lua_State *L)
     int keep[MAX_ROOTS], feeds = read_feeds(L, 2, feed);
     bool train = lua_toboolean(L, 3);
     int kept = lua_isnoneornil(L, 4) ? 0 : check_nodes(L, 4, keep, MAX_ROOTS);
+
     h->plan = NULL;
     bool ok = prepare(h, train, feed, feeds);
     if (ok) check_kept(L, h, keep, kept);
@@ -206,11 +215,13 @@ static int l_kept(lua_State *L)
     Handle *h = check_handle(L, 1);
     Readback *j = session_readback(h->s);
     int count = readback_count(j);
+
     if (!readback_fetch(j)) {
         readback_clear(j);
         return raise_error(L);
     }
     lua_createtable(L, count, 0);
+
     for (int i = 0; i < count; i++) {
         const Tensor *t = readback_value(j, i);
         int64_t shape[2 + RANK_MAX];
@@ -219,6 +230,7 @@ static int l_kept(lua_State *L)
         tensor_to_user(t, a->data);
         lua_rawseti(L, -2, i + 1);
     }
+
     readback_clear(j);
     return 1;
 }
@@ -230,6 +242,7 @@ static void queue_part(lua_State *L, Handle *h)
                                         "parts", "keep", NULL};
     Feed feed[MAX_FEEDS];
     int keep[MAX_ROOTS], kept = 0;
+
     check_keys(L, 3, "step", known);
     StepPart part = {
         .first = opt_bool(L, 3, "first", true),
@@ -262,6 +275,7 @@ static int l_hold(lua_State *L)
     const int feeds = read_feeds(L, 2, feed);
     if (!feeds) raise_usage(L, "a batch without inputs");
     luaL_checkstack(L, MAX_FEEDS + 8, "inputs"); // copies and their owners
+
     for (int i = 0; i < feeds; i++) {
         if (feed[i].device_batch) raise_usage(L, "this batch is on the device");
         if (feed[i].dim.n != feed[0].dim.n)
@@ -348,6 +362,7 @@ static int l_read(lua_State *L)
     int node = check_node(L, 2);
     const Tensor *t = h->plan ? plan_value(h->plan, node) : NULL;
     int64_t shape[2 + RANK_MAX];
+
     if (!t)
         raise_usage(L, "node \"%s\" is not an output of the last run",
                     check_graph(L)->node[node].name);
@@ -372,6 +387,7 @@ static int l_blame(lua_State *L)
     Handle *h = check_handle(L, 1);
     char text[ERR_MAX / 4];
     Blame more;
+
     if (!lua_isnoneornil(L, 2)) {
         Feed feed[MAX_FEEDS];
         int feeds = read_feeds(L, 2, feed);
@@ -381,6 +397,7 @@ static int l_blame(lua_State *L)
             return raise_error(L);
         }
     }
+
     if (!h->plan) return 0;
     if (!session_blame(h->s, h->plan, text, sizeof text, &more))
         return raise_error(L);
@@ -421,6 +438,7 @@ static int l_time(lua_State *L)
         h->plan = NULL;
         return raise_error(L);
     }
+
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
         const Graph *g = check_graph(L);
@@ -466,6 +484,7 @@ static int l_facts(lua_State *L)
     Session *s = check_session(L, 1);
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
+
     lua_createtable(L, 0, 12);
     set_text(L, "transport", session_transport(s));
     set_number(L, "copy_s", check_handle(L, 1)->copy_s);

@@ -181,6 +181,7 @@ static void on_timer(int number)
         if (write(2, note, sizeof note - 1) < 0) errno = saved;
         _exit(128 + stop_signal);
     }
+
     if (polled) {
         heard = 0;
         lua_sethook(running, heard_hook, LUA_MASKCALL | LUA_MASKCOUNT, 1);
@@ -195,6 +196,7 @@ static void on_signal(int number)
     static const char note[] =
         "\nstopping as soon as possible; once more ends at once\n";
     const bool may_end = find_caught(number)->once_more;
+
     // a second signal ends the program, unless it is the first one twice:
     // timeout(1) signals the program and then its group
     if (insisted && may_end) {
@@ -203,10 +205,12 @@ static void on_signal(int number)
         kill(getpid(), number);
         return;
     }
+
     if (may_end) {
         insisted = number;
         stop_s = clock_s();
     }
+
     // a signal with once_more after an announcement starts the timer
     const bool first = !stop_signal;
     if (!first && !may_end) return;
@@ -215,6 +219,7 @@ static void on_signal(int number)
     int saved = errno;
     if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
     if (over) return;
+
     // a script that was interrupted already may still close its resources
     if (first || polled) heard = 0;
     (void)sandbox_stuck(true);
@@ -280,6 +285,7 @@ static int l_wrap(lua_State *L)
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     lua_call(L, 1, 1);
+
     // the closure of lcorolib.c has the coroutine as its only upvalue
     if (!lua_getupvalue(L, 1, 1) || !lua_isthread(L, 2)) {
         lua_settop(L, 1);
@@ -338,6 +344,7 @@ static void install(void)
     timer.sa_handler = on_timer;
     timer.sa_flags = SA_RESTART;
     sigaction(SIGALRM, &timer, NULL);
+
     for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
         struct sigaction old, act;
         memset(&act, 0, sizeof act);
@@ -347,6 +354,7 @@ static void install(void)
         if (sigaction(number, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(number, &act, NULL);
     }
+
     // a closed pipe, or a file at its size limit (ulimit -f): an error of the
     // write, not the end of a training
     signal(SIGPIPE, SIG_IGN);

@@ -56,6 +56,7 @@ static int l_split(lua_State *L)
     const Dataset *ds = check_dataset(L, 1);
     Dataset *part[PARTS] = {NULL};
     SplitOptions how = {0};
+
     check_keys(L, 2, "split", known);
     how.seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX);
     const char **names =

@@ -57,6 +57,7 @@ static int l_add(lua_State *L)
     const Array *a = check_array(L, 2);
     if (s->n && !same_shape(s, a))
         raise_usage(L, "predictions of different shapes have no mean");
+
     if (!s->n && a->count > s->room) {
         spread_gc(L);
         const size_t bytes = (size_t)a->count * sizeof(double);
@@ -66,12 +67,14 @@ static int l_add(lua_State *L)
         s->room = a->count;
         charge_memory(L, 2 * bytes);
     }
+
     if (!s->n) {
         s->axes = a->axes, s->count = a->count;
         memcpy(s->shape, a->shape, sizeof s->shape);
         memset(s->mean, 0, (size_t)a->count * sizeof(double));
         memset(s->square, 0, (size_t)a->count * sizeof(double));
     }
+
     const double n = (double)++s->n;
     for (int64_t i = 0; i < s->count; i++) {
         const double x = (double)a->data[i], off = x - s->mean[i];
@@ -97,6 +100,7 @@ static int l_result(lua_State *L)
     static const char *const known[] = {"", "mean", "each", NULL};
     Spread *s = check_spread(L);
     const char *variances = known[luaL_checkoption(L, 2, "", known)];
+
     if (!s->n || s->axes < 2) raise_usage(L, "there are no predictions");
     const int64_t c = s->shape[1], all = channels_of(s, variances);
     int64_t shape[MAX_AXES], inner = 1;
@@ -107,6 +111,7 @@ static int l_result(lua_State *L)
     bool fits = a && a->axes == s->axes;
     for (int i = 0; fits && i < a->axes; i++) fits = a->shape[i] == shape[i];
     if (!fits) a = push_array(L, s->axes, shape);
+
     for (int64_t k = 0; k < shape[0]; k++) {
         const double *mean = s->mean + k * c * inner;
         const double *square = s->square + k * c * inner;
@@ -121,6 +126,7 @@ static int l_result(lua_State *L)
             y[i] = (float)(sum / (double)(s->n * c));
         }
     }
+
     if (fits) lua_pushvalue(L, 3);
     return 1;
 }
@@ -131,6 +137,7 @@ static void mirror_axis(Array *a, int axis)
     int64_t outer = 1, inner = 1, n = a->shape[axis];
     for (int i = 0; i < axis; i++) outer *= a->shape[i];
     for (int i = axis + 1; i < a->axes; i++) inner *= a->shape[i];
+
     for (int64_t o = 0; o < outer; o++)
         for (int64_t k = 0; k < n / 2; k++) {
             float *x = a->data + (o * n + k) * inner;
@@ -167,6 +174,7 @@ static int l_exchange(lua_State *L)
     const int64_t p = check_int(L, 2, "channel", 1, c) - 1;
     const int64_t q = check_int(L, 3, "channel", 1, c) - 1;
     const int64_t inner = a->count / (a->shape[0] * c);
+
     for (int64_t n = 0; n < a->shape[0]; n++)
         for (int64_t i = 0; i < inner; i++) {
             float *x = a->data + (n * c + p) * inner + i;

@@ -28,6 +28,7 @@ static int l_fit(lua_State *L)
     Arena mem = {NULL};
     const char *said;
     const Dataset *ds = check_dataset(L, 1);
+
     check_keys(L, 3, "fit_steps", known);
     const PipelineOptions o = {
         .stop = signal_stopping(),

@@ -42,6 +42,7 @@ static int l_survey(lua_State *L)
     static const char *const known[] = {"threads", "functions", NULL};
     Steps steps;
     const Dataset *ds = check_dataset(L, 1);
+
     check_keys(L, 3, "survey", known);
     const SurveyOptions o = {.stop = signal_stopping(),
                              .threads =
@@ -104,6 +105,7 @@ static int l_case(lua_State *L)
     const SurveyCase *c = survey_case(s, item);
     const Dataset *ds = survey_dataset(s);
     char hash[17];
+
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->hash);
     lua_createtable(L, 0, 20);
     set_text(L, "key", ds->cases[item].key);
@@ -127,12 +129,14 @@ static int l_case(lua_State *L)
         push_shape(L, 2, pair);
         lua_setfield(L, -2, "pair");
     }
+
     lua_newtable(L);
     for (int k = 0; k <= MAX_LABELS; k++)
         if (c->voxels[k]) {
             lua_pushinteger(L, c->voxels[k]);
             lua_rawseti(L, -2, k);
         }
+
     lua_setfield(L, -2, "voxels");
     set_integer(L, "foreground", c->foreground);
     set_integer(L, "outside", c->outside);
@@ -170,6 +174,7 @@ static int l_png(lua_State *L)
         !picture_png(&box->picture, &box->png, &box->bytes))
         return raise_error(L);
     lua_pushlstring(L, box->png, box->bytes);
+
     // at once, as pages have many pictures
     picture_free(&box->picture);
     mem_free(box->png);

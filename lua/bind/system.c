@@ -62,6 +62,7 @@ static int l_list(lua_State *L)
         lua_pushstring(L, e->d_name);
         lua_rawseti(L, -2, i++);
     }
+
     // only errno distinguishes a failure from the end
     if (errno) {
         file_fails(errno, "%s: cannot read folder", path);
@@ -115,9 +116,11 @@ static int l_may_write(lua_State *L)
     char path[4096];
     const char *given = luaL_checkstring(L, 1);
     size_t length = strlen(given);
+
     if (length >= sizeof path)
         luaL_error(L, "a path has at most %d bytes", (int)sizeof path - 1);
     memcpy(path, *given ? given : ".", *given ? length + 1 : 2);
+
     for (;;) {
         struct stat st;
         if (stat(path, &st) == 0) {
@@ -136,6 +139,7 @@ static int l_may_write(lua_State *L)
         else
             strcpy(path, ".");
     }
+
     lua_pushboolean(L, true);
     return 1;
 }
@@ -277,6 +281,7 @@ static int l_again(lua_State *L)
     bool told = false;
     pid_t got = 0;
     signal_waits(true);
+
     while (!e && !got) {
         // polled: a signal that comes right before a blocking wait would not
         // end that wait
@@ -286,6 +291,7 @@ static int l_again(lua_State *L)
         if (signal_caught() && !told) told = !kill(child, signal_caught());
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
+
     signal_waits(false);
     if (e) {
         fail("cannot start this program again: %s", strerror(e));
@@ -512,6 +518,7 @@ void bind_system(lua_State *L)
         {"random", l_random}, {"entropy", l_entropy},
         {"isa", l_isa},       {"default_threads", l_default_threads},
         {"gpu", l_gpu},       {NULL, NULL}};
+
     new_type(L, "seg.dir", none, dir_gc);
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);

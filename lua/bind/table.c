@@ -56,6 +56,7 @@ static int table_columns(lua_State *L)
 {
     const Table *t = luaL_checkudata(L, 1, "seg.table");
     lua_createtable(L, t->columns, 0);
+
     for (int k = 0; k < t->columns; k++) {
         TableRange r = table_range(t, k);
         lua_createtable(L, 0, 6);
@@ -154,6 +155,7 @@ static int l_openkbp(lua_State *L)
     push_numbers(L, 3, p->spacing_mm);
     lua_setfield(L, -2, "spacing");
     set_integer(L, "bytes", (int64_t)openkbp_bytes(p));
+
     for (int k = 0; k < OPENKBP_GRIDS; k++) {
         push_grid(L, &p->grid[k]);
         set_text(L, "name", openkbp_name[k]);
@@ -223,6 +225,7 @@ void bind_table(lua_State *L)
         {"table_open", l_table_open},     {"openkbp", l_openkbp},
         {"openkbp_grid", l_openkbp_grid}, {"biwi_pose", l_biwi_pose},
         {"biwi_camera", l_biwi_camera},   {NULL, NULL}};
+
     new_type(L, "seg.table", rows, table_gc);
     new_type(L, "seg.openkbp", none, patient_gc);
     new_type(L, "seg.sparse_grid", none, grid_gc);

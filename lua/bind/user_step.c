@@ -130,6 +130,7 @@ void read_steps(lua_State *L, int arg, int options, Steps *out)
         if (!add_function(L, box->f)) raise_error(L);
         lua_pop(L, 1);
     }
+
     for (int i = 0; i < out->count && box->f; i++) {
         const DataStep *s = &out->step[i];
         if (s->id != STEP_change && s->id != STEP_vary) continue;
@@ -138,6 +139,7 @@ void read_steps(lua_State *L, int arg, int options, Steps *out)
             raise_usage(L, "%s: its function is missing",
                         step_info[s->id].name);
     }
+
     if (box->f) out->user_step = &box->f->user_step;
     lua_pop(L, 1);
 }

@@ -47,6 +47,7 @@ static int l_labels(lua_State *L)
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
     Dims d = v->voxels.dim;
     int channels = d.c;
+
     if (v->voxels.type != F32 || channels > 256)
         raise_usage(L, "labels are made from probabilities of at most 256 "
                        "classes");
@@ -57,6 +58,7 @@ static int l_labels(lua_State *L)
     charge_volume(L, &box->v);
     const float *p = v->voxels.data;
     uint8_t *y = box->v.voxels.data;
+
     for (int64_t i = 0, n = numel(d); i < n; i++, p += channels) {
         int best = 0;
         for (int c = 1; c < channels; c++)
@@ -82,6 +84,7 @@ static int l_stats(lua_State *L)
     Volume *v = check_volume(L, 1);
     int64_t n = numel(v->voxels.dim), nonzero = 0;
     double lo = 0, hi = 0, sum = 0, squares = 0;
+
     for (int64_t i = 0; i < n; i++) {
         double x = v->voxels.type == U8    ? ((uint8_t *)v->voxels.data)[i]
                    : v->voxels.type == I16 ? ((int16_t *)v->voxels.data)[i]
@@ -90,6 +93,7 @@ static int l_stats(lua_State *L)
         if (i == 0 || x > hi) hi = x;
         sum += x, squares += x * x, nonzero += x != 0;
     }
+
     double mean = sum / (double)n, var = squares / (double)n - mean * mean;
     const struct {
         const char *key;
@@ -163,6 +167,7 @@ static int l_count(lua_State *L)
         lua_isnoneornil(L, 2) ? 0 : (int)check_int(L, 2, "classes", 0, 255);
     double mm[3];
     int64_t of[256] = {0};
+
     if (v->voxels.type != U8) raise_usage(L, "count is for labels");
     const int64_t all = numel(v->voxels.dim);
     const uint8_t *p = v->voxels.data;
@@ -193,12 +198,14 @@ static int l_relabel(lua_State *L)
     Volume *v = check_volume(L, 1);
     int32_t label[MAX_LABELS];
     int n = 0;
+
     luaL_checktype(L, 2, LUA_TTABLE);
     while (n < MAX_LABELS && lua_rawgeti(L, 2, n + 1) != LUA_TNIL) {
         label[n++] =
             (int32_t)check_int(L, lua_gettop(L), "label", INT32_MIN, INT32_MAX);
         lua_pop(L, 1);
     }
+
     if (v->voxels.type != U8) raise_usage(L, "relabel is for labels");
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
     if (!volume_relabel(v, label, n, &box->v)) return raise_error(L);
@@ -235,6 +242,7 @@ static int l_write_seg(lua_State *L)
     const Dataset *ds = check_dataset(L, 3);
     int item = (int)check_int(L, 4, "case", 1, ds->count) - 1, n = 0;
     luaL_checktype(L, 5, LUA_TTABLE);
+
     while (n < MAX_SEGMENTS && lua_rawgeti(L, 5, n + 1) == LUA_TSTRING) {
         size_t bytes;
         name[n++] = lua_tolstring(L, -1, &bytes);
@@ -242,6 +250,7 @@ static int l_write_seg(lua_State *L)
         if (!segment_name_check(name[n - 1], bytes, n)) return raise_error(L);
         lua_pop(L, 1);
     }
+
     check_keys(L, 6, "write_seg", known);
     const bool fractions = opt_bool(L, 6, "fractions", false);
     const int c = v->voxels.dim.c, first = fractions ? c - n : 0;
@@ -269,6 +278,7 @@ static int l_equal(lua_State *L)
     const double value = check_number(L, 2, "value");
     Dims d = v->voxels.dim;
     const int c = d.c;
+
     d.c = 1;
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
     if (!volume_new(&box->v, d, F32)) return raise_error(L);
@@ -353,6 +363,7 @@ static int l_channel(lua_State *L)
     const int n =
         lua_isnoneornil(L, 3) ? 1 : (int)check_int(L, 3, "count", 1, c - k);
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+
     d.c = n;
     if (v->voxels.type != F32) raise_usage(L, "channels need probabilities");
     if (!volume_new(&box->v, d, F32)) return raise_error(L);

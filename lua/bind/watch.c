@@ -57,6 +57,7 @@ static void *watch_run(void *arg)
 {
     Watch *w = arg;
     pthread_mutex_lock(&w->lock);
+
     while (!w->closing) {
         double left = w->last + w->seconds - clock_s();
         if (w->fired || w->last == 0)
@@ -66,6 +67,7 @@ static void *watch_run(void *arg)
         else
             fire(w);
     }
+
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }
@@ -83,6 +85,7 @@ static int watch_gc(lua_State *L)
         pthread_mutex_destroy(&w->lock);
         pthread_cond_destroy(&w->wake);
     }
+
     mem_free(w->command);
     mem_free(w->text);
     *w = (Watch){0};
@@ -113,6 +116,7 @@ static int l_watch(lua_State *L)
     double seconds = check_number(L, 1, "seconds");
     const char *command = luaL_checklstring(L, 2, &n);
     Watch *w = new_object(L, "seg.watch", sizeof *w);
+
     w->seconds = seconds;
     w->command = copy_text(command, n);
     w->text = copy_text("", 0);
@@ -133,20 +137,24 @@ static int l_beat(lua_State *L)
     Watch *w = check_watch(L);
     size_t n = 0;
     char *text = NULL;
+
     if (!lua_isnoneornil(L, 2)) {
         const char *given = luaL_checklstring(L, 2, &n);
         text = copy_text(given, n);
         if (!text) return raise_error(L);
     }
+
     pthread_mutex_lock(&w->lock);
     bool asleep = w->last == 0;
     w->last = clock_s();
+
     if (text) {
         char *old = w->text;
         w->text = text;
         w->bytes = n;
         text = old;
     }
+
     if (asleep) pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
     mem_free(text);

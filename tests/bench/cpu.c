@@ -216,6 +216,7 @@ static void print_ceilings(Pool *pool, int rounds)
     Ceiling c = {.from = need(COPY_BYTES), .to = need(COPY_BYTES), .tasks = 32};
     double one[ROUNDS_MAX], all[ROUNDS_MAX], copy[ROUNDS_MAX];
     memset(c.from, 1, COPY_BYTES);
+
     for (int r = 0; r < rounds; r++) {
         one[r] = peak(NULL);
         all[r] = peak(pool);
@@ -223,6 +224,7 @@ static void print_ceilings(Pool *pool, int rounds)
         pool_run(pool, c.tasks, copy_task, &c);
         copy[r] = 2.0 * COPY_BYTES / (now() - t);
     }
+
     printf("%s, %d threads: multiply-adds %.0f GFLOP/s (1 thread %.0f), "
            "memcpy %.0f GB/s read + write\n",
            simd()->name, pool_threads(pool), median(all, rounds) * 1e-9,
@@ -293,6 +295,7 @@ static bool bench_open(const Row *row, int batch, bool bf16, Pool *pool,
     *b = (Bench){.attr = op_default(row->op)};
     Call *c = &b->call;
     const bool is_dvh = row->op == OP_dvh_loss;
+
     for (int i = 0; i < MAX_IN; i++) {
         Dims s = row->x[i];
         if (!s.c) continue;
@@ -308,6 +311,7 @@ static bool bench_open(const Row *row, int batch, bool bf16, Pool *pool,
             m[k] = (float)(int64_t)(m[k] * (float)below);
         c->x[i] = &b->x[i];
     }
+
     for (int i = 0; i < 3; i++) {
         const Dims s = b->x[0].dim;
         if ((i == 0 ? s.d : i == 1 ? s.h : s.w) > 1) set_window(b, row, i);
@@ -321,12 +325,14 @@ static bool bench_open(const Row *row, int batch, bool bf16, Pool *pool,
     c->dev = pool, c->threads = pool_threads(pool);
     c->train = true, c->fresh = ~0u;
     for (int i = 0; i < MAX_IN; i++) c->dx[i] = c->x[i] ? &b->dx[i] : NULL;
+
     if (bf16 && op_multiplies(row->op)) {
         c->precision = PRECISION_bf16;
         for (int i = 0; i < 2; i++)
             c->half.x[i] = copied(c, &b->x[i], &b->half[i]);
         c->half.dy = copied(c, &b->dy, &b->half_dy);
     }
+
     Space s = {0};
     if (backend_cpu.space[row->op]) s = backend_cpu.space[row->op](c);
     c->saved = need(s.saved);
@@ -403,6 +409,7 @@ static void bench_row(const Row *row, int batch, bool bf16, int rounds,
     double time[PASSES][ROUNDS_MAX], share[PASSES][ROUNDS_MAX];
     double gain[PASSES][ROUNDS_MAX]; // over the direct sum in this round
     bool both = winograd_runs(&b.call);
+
     for (int r = -1; r < rounds; r++) {
         double top = flops > 0 ? peak(pool) : 1;
         for (int p = 0; p < passes; p++) {
@@ -414,6 +421,7 @@ static void bench_row(const Row *row, int batch, bool bf16, int rounds,
             gain[p][r] = d / t;
         }
     }
+
     printf("%-28s", row->name);
     for (int p = 0; p < passes; p++) {
         double t = median(time[p], rounds);
@@ -425,6 +433,7 @@ static void bench_row(const Row *row, int batch, bool bf16, int rounds,
             printf(" | %s %8.3f ms %5.1f GB/s", p ? "bwd" : "fwd", t * 1e3,
                    pass_bytes(&b, wrt[p]) / t * 1e-9);
     }
+
     printf("\n");
     fflush(stdout);
     bench_close(&b);
@@ -456,6 +465,7 @@ static void bench_walk(int which, int rounds, Pool *pool)
         fill(&t[i], (Dims){1, 1, 1, 1, PARAMETERS}, i, i == 3);
     OptimKind kind = walks[which].kind;
     Optim o = optim_default(kind < OPTIM_COUNT ? kind : OPTIM_sgd);
+
     for (int r = -1; r < rounds; r++) {
         Update u = {.optim = &o,
                     .value = t[0].data,
@@ -476,6 +486,7 @@ static void bench_walk(int which, int rounds, Pool *pool)
             backend_cpu.sum_squares(pool, u.grad, u.count, &squares);
         if (r >= 0) time[r] = now() - from;
     }
+
     double middle = median(time, rounds);
     printf("%-28s | %8.3f ms %5.1f GB/s\n", walks[which].name, middle * 1e3,
            walks[which].arrays * 4e-9 * PARAMETERS / middle);
@@ -494,6 +505,7 @@ int main(int argc, char **argv)
 {
     int threads = pool_default_threads(), rounds = 15, batch = 4, names = 0;
     int bf16 = 0;
+
     for (int i = 1; i < argc; i++) {
         int *option = !strcmp(argv[i], "--threads")  ? &threads
                       : !strcmp(argv[i], "--rounds") ? &rounds
@@ -507,6 +519,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
+
     if (rounds > ROUNDS_MAX) rounds = ROUNDS_MAX;
     Pool *pool;
     if (!simd_check() || !pool_open(threads, &pool)) {

@@ -81,6 +81,7 @@ static void photo_pixels(uint8_t *x, uint32_t number)
     float wave[3][4];
     for (uint32_t i = 0; i < 12; i++)
         wave[i / 4][i % 4] = rng_range(&r, i, 0.005f, 0.05f);
+
     for (int p = 0; p < SIDE * SIDE; p++)
         for (int c = 0; c < 3; c++) {
             const float *w = wave[c], u = (float)(p % SIDE),
@@ -98,6 +99,7 @@ static void write_photo(const char *path, uint32_t number)
     struct jpeg_compress_struct z;
     struct jpeg_error_mgr errors;
     FILE *f = fopen(path, "wb");
+
     if (!f) may(fail("cannot write %s", path));
     photo_pixels(x, number);
     z.err = jpeg_std_error(&errors);
@@ -130,6 +132,7 @@ static void write_series(int number)
                          .seed = 3,
                          .noise = 0.03};
     Volume image, mask;
+
     may(scan_make(&how, HEAD_FLAIR, number, &image, &mask));
     snprintf(id, sizeof id, "p%02d", number);
     may(dicom_write_series(in_folder(path, "series/p%02d", number), &image,
@@ -148,6 +151,7 @@ static Dataset *photo_dataset(void)
         .name = "image", .kind = FIELD_IMAGE, .rank = 2, .reader = "image"};
     DatasetBuilder *b;
     Dataset *ds;
+
     may(dataset_list_begin(&field, 1, NULL, &b));
     for (int i = 0; i < PHOTOS; i++) {
         snprintf(key, sizeof key, "%03d", i);
@@ -156,6 +160,7 @@ static Dataset *photo_dataset(void)
         c.field[0].paths = 1;
         may(dataset_list_add(b, &c));
     }
+
     may(dataset_finish(b, &ds));
     return ds;
 }
@@ -209,6 +214,7 @@ static void start_peer(void)
     int to[2], from[2];
     signal(SIGPIPE, SIG_IGN);
     if (pipe(to) || pipe(from)) may(fail("no pipe"));
+
     if (!fork()) {
         dup2(to[0], 0), dup2(from[1], 1);
         close(to[1]), close(from[0]);
@@ -216,6 +222,7 @@ static void start_peer(void)
               folder, (char *)NULL);
         _exit(127);
     }
+
     close(to[0]), close(from[1]);
     ask = fdopen(to[1], "w"), answer = fdopen(from[0], "r");
 }
@@ -242,7 +249,9 @@ static double our_seconds(const struct Row *row, Pipeline *p, int workers)
                                .augment = true};
     Loader *l;
     const Batch *b;
+
     may(loader_open(p, &how, &l));
+
     // a training run touches the memory of its batches for the first time only
     // once
     for (int i = 0; i <= PREFETCH; i++) may(loader_next(l, &b));
@@ -306,7 +315,9 @@ int main(int argc, char **argv)
     static Table t;
     Pipeline *p[ROWS];
     int rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
+
     if (rounds < 1 || rounds > MOST_ROUNDS) rounds = ROUNDS;
+
     // without DICOM there are no series to read
     if (!dicom_ready()) {
         printf("loading: not measured: %s\n", err_text());
@@ -314,6 +325,7 @@ int main(int argc, char **argv)
     }
     make_data(p);
     start_peer();
+
     for (int i = 0; i < rounds; i++)
         for (int r = 0; r < ROWS; r++)
             for (int n = 0; n < THREADS; n++) {
@@ -322,7 +334,9 @@ int main(int argc, char **argv)
                     t[r][n][k][i] =
                         peer_seconds(&rows[r], rows[r].peer[k - 1], n + 1);
             }
+
     print(t, rounds);
+
     // per sample
     for (int i = 0; i < rounds; i++) t[1][0][0][i] *= PACKED_EPOCHS;
     target("packed cases against DICOM", ratio(t[1][0][0], t[2][0][0], rounds),
@@ -332,6 +346,7 @@ int main(int argc, char **argv)
             target(k == 1 ? "photographs against OpenCV, one thread"
                           : "photographs against Pillow, one thread",
                    ratio(t[0][0][k], t[0][0][0], rounds), 1);
+
     for (int r = 0; r < ROWS; r++) pipeline_free(p[r]);
     fclose(ask);
     fclose(answer);

@@ -74,6 +74,7 @@ static void synthetic(char path[64])
     size_t room = (size_t)OPENKBP_VOXELS * 16, n;
     char *text = mem_alloc(room);
     Rng r = {.seed = 1, .stream = RNG_TEST};
+
     snprintf(path, 64, "/tmp/openkbp-%ld.csv", (long)getpid());
     if (!text) exit(1);
     n = (size_t)snprintf(text, room, ",data\n");

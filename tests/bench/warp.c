@@ -74,6 +74,7 @@ int main(void)
     const Rng r = {.seed = 1, .stream = RNG_TEST};
     float *x[2] = {mem_alloc(VOXELS * sizeof(float)),
                    mem_alloc(VOXELS * sizeof(float))};
+
     if (!x[0] || !x[1]) return 1;
     for (uint32_t i = 0; i < VOXELS; i++) {
         x[0][i] = rng_uniform(&r, i);
@@ -84,6 +85,7 @@ int main(void)
                 .kind = {FIELD_IMAGE, FIELD_LABEL},
                 .fields = 2};
     bool has_scipy = true;
+
     for (uint32_t k = 0; k < ROUNDS; k++) {
         Times t = {0, 0, 0};
         ours[0][k] = once("elastic spacing=16 amplitude=4,4 p=1\n", &s, k);
@@ -92,8 +94,10 @@ int main(void)
         theirs[0][k] = t.elastic, theirs[1][k] = t.affine;
         look_up[k] = t.look_up;
     }
+
     static const char *const name[] = {"elastic", "affine"};
     puts("an image and a mask of 128 x 128 x 128, one thread");
+
     for (int i = 0; i < 2; i++) {
         double own = median(ours[i], ROUNDS), other = median(theirs[i], ROUNDS);
         printf("  %-8s %6.1f ms (%.1f ns a voxel and field)", name[i],
@@ -103,11 +107,13 @@ int main(void)
                    other / own);
         puts("");
     }
+
     if (has_scipy)
         printf("  of scipy's elastic one map_coordinates alone %.1f ms\n",
                1e3 * median(look_up, ROUNDS));
     else
         puts("  scipy.ndimage: not here");
+
     mem_free(x[0]);
     mem_free(x[1]);
     return 0;

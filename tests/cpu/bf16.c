@@ -116,6 +116,7 @@ static void check_product(const Simd *s, Random *d, Arena *mem)
                    .add = roll(d, 0, 1),
                    .far = roll(d, 0, 1)};
     s->pairs->product(&p);
+
     for (int i = 0; i < cols; i++)
         for (int j = 0; j < ldy; j++) {
             int at = i * ldy + j;
@@ -137,6 +138,7 @@ static void check_outer(const Simd *s, Random *d, Arena *mem)
     enum { ROWS = 3, COLS = 70, LIFT = 70, LDX = 60 };
     int high = 1 << roll(d, 0, 5);
     if (high > p->outer_high) high = p->outer_high;
+
     // several blocks only for the largest
     int height = roll(d, 1, high == p->outer_high ? LIFT : high);
     int rows = roll(d, 1, ROWS), cols = roll(d, 1, COLS);
@@ -152,6 +154,7 @@ static void check_outer(const Simd *s, Random *d, Arena *mem)
     float *out = numbers(mem, height * ldo, 4), *old;
     old = numbers(mem, height * ldo, 4);
     const uint16_t *dy = (const uint16_t *)a;
+
     for (int r = 0; r < rows; r++)
         p->pack(&(PairPack){.a = dy + r * cols * ld,
                             .to = packed + r * row,
@@ -162,6 +165,7 @@ static void check_outer(const Simd *s, Random *d, Arena *mem)
                             .gap = rows * row,
                             .high = high,
                             .step = step});
+
     PairOuter o = {.a = packed,
                    .x = x,
                    .out = out,
@@ -177,6 +181,7 @@ static void check_outer(const Simd *s, Random *d, Arena *mem)
                    .width = width,
                    .add = roll(d, 0, 1)};
     p->outer(&o);
+
     for (int i = 0; i < height; i++)
         for (int j = 0; j < ldo; j++) {
             int at = i * ldo + j;
@@ -198,6 +203,7 @@ TEST(simd_pairs)
 {
     static void (*const check[])(const Simd *, Random *,
                                  Arena *) = {check_product, check_outer};
+
     for (int i = 0; i < SETS; i++) {
         const Simd *s = simd_find(set_name[i]);
         if (!s || !s->pairs) continue;
@@ -227,6 +233,7 @@ static Trained trained(int rank, Precision p, int threads, Arena *mem)
     Net n;
     Dims image = rank == 3 ? (Dims){1, 4, 8, 12, 1} : (Dims){1, 1, 12, 20, 3};
     Dims mask = image;
+
     mask.c = 1;
     net_new(&n);
     int x = net_input(&n, "image", image, rank);
@@ -241,6 +248,7 @@ static Trained trained(int rank, Precision p, int threads, Arena *mem)
         EXPECT(r.applied);
         out.loss[i] = r.loss, out.norm[i] = r.grad_norm;
     }
+
     out.state = net_state(&n, mem, &out.bytes);
     net_free(&n);
     return out;

@@ -10,6 +10,7 @@ TEST(simd_choice)
     EXPECT(simd_find(NULL) && simd_find("") == simd_find(NULL));
     EXPECT(simd_find("portable"));
     EXPECT_FAIL(simd_find("avx1024") != NULL, "no such instruction set");
+
     // an instruction set of another processor lists all names
 #if defined(__aarch64__)
     EXPECT(simd_find(NULL) == simd_find("neon"));
@@ -57,6 +58,7 @@ static void check_row(const Simd *s, Random *d, Arena *mem, bool few)
         s->head(&p);
     else
         s->product(&p);
+
     for (int i = 0; i < cols; i++)
         for (int j = 0; j < ldy; j++) {
             int at = i * ldy + j;
@@ -108,6 +110,7 @@ static void check_outer(const Simd *s, Random *d, Arena *mem)
                .width = width,
                .add = roll(d, 0, 1)};
     s->outer(&p);
+
     for (int i = 0; i < height; i++)
         for (int j = 0; j < ldo; j++) {
             double want = p.add || j >= width ? old[i * ldo + j] : 0;
@@ -141,6 +144,7 @@ static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
     Tile fresh = *t;
     fresh.add = false;
     s->tile_result(&fresh, planes, bias, &(Epilogue){0}, want);
+
     for (int i = 0; i < 16; i++) {
         float *at = want + i * LD;
         if (i / 4 >= t->r1 || i % 4 >= t->c1) continue;
@@ -153,6 +157,7 @@ static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
         else if (kind == ACT_LEAKY_RELU)
             s->leaky(at, n, tail.act.slope, at);
     }
+
     s->tile_result(&fresh, planes, bias, &tail, got);
     EXPECT(!memcmp(got, want, 16 * LD * sizeof *got));
 }
@@ -202,6 +207,7 @@ static void check_tiles(const Simd *s, Random *d, Arena *mem)
     s->tile_dy(&grid, old, u);
     for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];
     s->tile_dw(&square, u, dw);
+
     for (int k = 0; k < 16 * LD; k++) {
         int i = k / LD / 4, j = k / LD % 4, c = k % LD;
         bool there = i < rows && j < cols && c < n;
@@ -213,6 +219,7 @@ static void check_tiles(const Simd *s, Random *d, Arena *mem)
         }
         EXPECT_NEAR(y[k], want, there ? 2e-4 : 0);
     }
+
     for (int k = 0; k < 9 * LD; k++) {
         int i = k / LD / 3, j = k / LD % 3, c = k % LD;
         double want = 0;
@@ -269,6 +276,7 @@ static void check_depth(const Simd *s, Random *d, Arena *mem)
                       .w_gap = reverse ? -channels : channels,
                       .add = roll(d, 0, 1)};
     s->depthwise(&p);
+
     for (int i = 0; i < cols; i++)
         for (int j = 0; j < ldy; j++) {
             int at = i * ldy + j;
@@ -292,6 +300,7 @@ static void check_dot_rows(const Simd *s, Random *d, Arena *mem)
     int lda = n + roll(d, 0, 9), ldx = n + roll(d, 0, 9);
     float *a = numbers(mem, 9 * lda, 1), *x = numbers(mem, 9 * ldx, 2);
     float *y = numbers(mem, n + 1, 3), *old = numbers(mem, n + 1, 3);
+
     s->dot_rows(a, lda, x, ldx, rows, n, y);
     for (int i = 0; i < n; i++) {
         double want = old[i];
@@ -309,8 +318,10 @@ static void check_stats(const Simd *s, Random *d, Arena *mem)
     float *x = numbers(mem, rows * channels, 1);
     double *mean = ARENA_NEW(mem, double, channels);
     double *m2 = ARENA_NEW(mem, double, channels);
+
     for (int i = 0; i < rows * channels; i++) x[i] += 1000;
     s->bn_stats(x, rows, channels, mean, m2);
+
     for (int c = 0; c < channels; c++) {
         double m = 0, q = 0;
         for (int r = 0; r < rows; r++) m += x[r * channels + c];
@@ -333,6 +344,7 @@ static void check_update(const Simd *s, Random *d, Arena *mem)
         for (int i = 0; i < n && k == V; i++)
             got[k][i] = want[k][i] = fabsf(got[k][i]);
     }
+
     Optim o = optim_default((OptimKind)roll(d, 0, OPTIM_COUNT - 1));
     if (o.kind == OPTIM_sgd) o.hyper[0] = 0.9, o.hyper[1] = roll(d, 0, 1);
     Update u = {.optim = &o,
@@ -428,6 +440,7 @@ static OpCase large_case(const Large *l)
                 .wrt = 7};
     const OpInfo *info = &op_info[l->op];
     int out = l->op == OP_upconv ? l->w.c * l->groups : l->w.n;
+
     c.x[2] = (Dims){1, 1, 1, 1, out};
     for (int i = 0; i < info->attrs; i++) {
         const char *name = info->attr[i].name;

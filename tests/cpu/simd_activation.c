@@ -47,6 +47,7 @@ static double grad_of(SmoothAct kind, double k, double *size)
         first = logistic(k);
         second = k * first * logistic(-k);
     }
+
     *size = first + fabs(second);
     return first + second;
 }
@@ -83,6 +84,7 @@ static void sweep(SmoothAct kind, const float *x, int n)
         value[i] = value_of(kind, x[i]);
         grad[i] = grad_of(kind, x[i], &size[i]);
     }
+
     for (int k = 0; k < SETS; k++) {
         const Simd *s = set_at(k);
         if (!s) continue;
@@ -106,6 +108,7 @@ TEST(simd_kernels_of_curves)
         88,      -88,     103,      -103,      104,    -104,   -108,    110,
         -110,    -111.1f, 1e4f,     -1e4f,     3e38f,  -3e38f};
     float x[SWEPT];
+
     for (int k = 0; k < KINDS; k++) {
         const SmoothAct kind = (SmoothAct)k;
         int n = 0;
@@ -132,6 +135,7 @@ static void check_parts(const Simd *s, Random *d, Arena *mem)
     float *old = numbers(mem, n + 1, 3), *one = numbers(mem, n, 4);
     float *y = numbers(mem, n, 5), *grad = numbers(mem, n, 6);
     float *to = numbers(mem, n + 1, 3);
+
     for (int i = 0; i < n; i++) one[i] = 1, x[i] *= (float)(i % 12);
     s->smooth_act(kind, x, n, y);
     s->smooth_act_grad(kind, one, x, n, grad, false);
@@ -162,6 +166,7 @@ static void run_row(Op op, int threads, float *x, float *y, float *dx)
     const Dims s = {1, 1, 1, KEPT, 1};
     const Attr attr = op_default(op);
     Tensor tx = {.dim = s, .type = F32, .rank = 1, .data = x}, ty = tx, td = tx;
+
     ty.data = op_info[op].flags & INPLACE ? x : y;
     td.data = dx;
     Pool *pool;

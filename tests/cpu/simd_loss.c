@@ -12,8 +12,10 @@ static void check_bce(const Simd *s, Random *d, Arena *mem)
     float *x = numbers(mem, n, 1), *t = numbers(mem, n, 2);
     float *dx = numbers(mem, n, 3), w = 0.25f * (float)roll(d, 1, 9);
     double want = 0;
+
     for (int i = 0; i < n; i++) x[i] *= (float)(i % 30), t[i] = t[i] > 0;
     s->bce_grad(x, t, n, w, 2, dx, false);
+
     for (int i = 0; i < n; i++) {
         double e = exp(-fabs((double)x[i])), both = log1p(e);
         double p = (x[i] < 0 ? e : 1) / (1 + e),
@@ -37,9 +39,11 @@ static void check_region(const Simd *s, Random *d, Arena *mem)
     float *dx = numbers(mem, n + 1, 3), *old = numbers(mem, n + 1, 3);
     const RegionGrad r = {0.75f, -0.5f, cross ? 0.25f : 0, 3};
     double sum[4], want[4] = {0};
+
     for (int i = 0; i < n; i++) x[i] *= 3, t[i] = t[i] > 0;
     s->region_sums(x, t, n, r.weight, cross, sum);
     s->region_grad(x, t, n, &r, dx, add);
+
     for (int i = 0; i < n; i++) {
         double p = 1 / (1 + exp(-(double)x[i])), q = 1 / (1 + exp(x[i]));
         want[0] += p * t[i], want[1] += p, want[2] += t[i];
@@ -48,6 +52,7 @@ static void check_region(const Simd *s, Random *d, Arena *mem)
                       r.bce * ((1 - t[i]) * p - r.weight * t[i] * q);
         EXPECT_NEAR(dx[i], grad + (add ? old[i] : 0), 1e-6);
     }
+
     EXPECT(dx[n] == old[n]);
     for (int k = 0; k < 4; k++) EXPECT_NEAR(sum[k], want[k], 3e-7 * want[k]);
 }
@@ -67,6 +72,7 @@ static void check_errors(const Simd *s, Random *d, Arena *mem)
                       .q = roll(d, 0, 1) ? q : NULL,
                       .delta = 0.75,
                       .kind = (ErrorKind)kind};
+
     // including exact predictions, and masked elements that are NaN
     for (int i = 0; i < n; i++) {
         if (i % 5 == 0) x[i] = t[i];
@@ -75,8 +81,10 @@ static void check_errors(const Simd *s, Random *d, Arena *mem)
         bool counts = !(e.m && m[i] == 0) && !(e.q && q[i] == 0);
         if (!counts || i == odd) x[i] = i % 2 ? INFINITY : NAN;
     }
+
     double sum = 0, scale = 0, all = 0;
     s->error_grad(&e, n, 0.3, dx, add);
+
     for (int i = 0; i < n; i++) {
         double w = (double)(e.m ? m[i] : 1) * (e.q ? q[i] : 1);
         double v = (double)x[i] - t[i], size = fabs(v);
@@ -95,6 +103,7 @@ static void check_errors(const Simd *s, Random *d, Arena *mem)
         float want = (float)((add ? (double)old[i] : 0) + 0.3 * w * grad[kind]);
         EXPECT(isnan(want) ? isnan(dx[i]) : dx[i] == want);
     }
+
     EXPECT(dx[n] == old[n]);
     double got = s->error_sum(&e, n);
     if (isfinite(sum))
@@ -111,6 +120,7 @@ static Classes draw_classes(Random *d, Arena *mem, bool shares, float ignore)
     int rows = roll(d, 1, 400), classes = roll(d, 2, CLASSES_MAX);
     float *x = numbers(mem, rows * classes, 1), *m = numbers(mem, rows, 2);
     float *t = numbers(mem, rows * classes, 3);
+
     for (int i = 0; i < rows; i++) {
         if (i % 5 == 0) m[i] = 0;
         // including almost certain predictions
@@ -120,6 +130,7 @@ static Classes draw_classes(Random *d, Arena *mem, bool shares, float ignore)
         }
         if (!shares) t[i] = (float)roll(d, 0, classes - 1);
     }
+
     Classes r = {.x = x,
                  .t = t,
                  .m = roll(d, 0, 1) ? m : NULL,
@@ -158,6 +169,7 @@ static void check_classes(const Simd *s, Random *d, Arena *mem)
     float *dx = numbers(mem, n + 1, 5), *old = numbers(mem, n + 1, 5);
     double p[CLASSES_MAX], rest[CLASSES_MAX], got[2], loss = 0, all = 0;
     double scale = 0;
+
     s->class_grad(&r, 0.5f, dx, add);
     for (int64_t i = 0; i < r.rows; i++) {
         double m = exact_row(&r, i, p, rest);
@@ -173,6 +185,7 @@ static void check_classes(const Simd *s, Random *d, Arena *mem)
             m == 0 ? 0 : m * (p[t] > 0.5 ? -log1p(-rest[t]) : -log(p[t]));
         loss += l, scale += fabs(l), all += m;
     }
+
     EXPECT(dx[n] == old[n]);
     s->class_sums(&r, got);
     EXPECT_NEAR(got[0], loss, 1e-6 * scale);
@@ -191,8 +204,10 @@ static void check_shares(const Simd *s, Random *d, Arena *mem)
     float *coef = numbers(mem, 2 * r.classes, 6), *y = numbers(mem, n + 1, 7);
     double p[CLASSES_MAX], rest[CLASSES_MAX], got[3 * CLASSES_MAX + 1];
     double want[3 * CLASSES_MAX + 1] = {0}, size[3 * CLASSES_MAX + 1] = {0};
+
     s->class_region_grad(&r, coef, dx, add);
     s->class_softmax(r.x, r.rows, r.classes, y);
+
     for (int64_t i = 0; i < r.rows; i++) {
         double m = exact_row(&r, i, p, rest), mean = 0, g[CLASSES_MAX];
         for (int k = 0; k < r.classes && m != 0; k++) {
@@ -213,6 +228,7 @@ static void check_shares(const Simd *s, Random *d, Arena *mem)
             EXPECT_NEAR(dx[at], grad + (add ? old[at] : 0), 4e-6);
         }
     }
+
     EXPECT(dx[n] == old[n]);
     s->class_region_sums(&r, got);
     for (int k = 0; k < terms; k++)
@@ -228,6 +244,7 @@ static void check_infinite(const Simd *s, Random *d, Arena *mem)
     const Classes r = {
         .x = x, .t = &t, .rows = 1, .classes = classes, .ignore = NAN};
     double sum[2];
+
     x[odd] = -INFINITY;
     s->class_softmax(x, 1, classes, y);
     s->class_sums(&r, sum);

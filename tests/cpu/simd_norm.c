@@ -24,6 +24,7 @@ static Rows draw_rows(const Simd *s, Random *d, Arena *mem)
     float *x = numbers(mem, n, 1), *dy = numbers(mem, n, 2);
     const float far = roll(d, 0, 1) ? 1000 : 0;
     Rows v = {.r = {.x = x, .rows = rows, .channels = channels, .eps = 1e-5}};
+
     for (int i = 0; i < n; i++) x[i] += far;
     if (roll(d, 0, 2)) {
         v.r.gamma = numbers(mem, channels, 3);
@@ -35,6 +36,7 @@ static Rows draw_rows(const Simd *s, Random *d, Arena *mem)
     v.y = numbers(mem, n + 1, 5), v.dy = dy;
     v.mean = ARENA_NEW(mem, double, rows);
     v.rstd = ARENA_NEW(mem, double, rows);
+
     for (int r = 0; r < rows; r++) {
         double sum = 0, squares = 0;
         for (int c = 0; c < channels; c++) sum += x[r * channels + c];
@@ -61,12 +63,14 @@ static void check_value(const Simd *s, Random *d, Arena *mem)
     Rows v = draw_rows(s, d, mem);
     const int64_t wide = v.r.channels, n = v.r.rows * wide;
     const float last = v.y[n];
+
     s->row_norm(&v.r, v.y);
     for (int64_t i = 0; i < n; i++) {
         double want = z_at(&v, i / wide, i % wide) * gamma_at(&v, i % wide);
         if (v.r.beta) want += v.r.beta[i % wide];
         EXPECT_NEAR(v.y[i], want, 1e-5);
     }
+
     EXPECT(v.y[n] == last);
     for (int64_t r = 0; r < v.r.rows; r++) {
         EXPECT_NEAR((double)v.r.hi[r] + v.r.lo[r], v.mean[r], 1e-6);
@@ -81,12 +85,14 @@ static void exact_grad(const Rows *v, int64_t row, double *dx, double *dgamma,
     const int64_t wide = v->r.channels;
     const float *dy = v->dy + row * wide;
     double bar = 0, bar_z = 0;
+
     for (int64_t c = 0; c < wide; c++) {
         bar += dy[c] * gamma_at(v, c) / (double)wide;
         bar_z += dy[c] * gamma_at(v, c) * z_at(v, row, c) / (double)wide;
         dgamma[c] += dy[c] * z_at(v, row, c);
         dbeta[c] += dy[c];
     }
+
     for (int64_t c = 0; c < wide; c++)
         dx[c] = v->rstd[row] *
                 (dy[c] * gamma_at(v, c) - bar - z_at(v, row, c) * bar_z);
@@ -106,6 +112,7 @@ static void check_grad(const Simd *s, Random *d, Arena *mem)
     double *gamma = ARENA_NEW(mem, double, wide);
     double *beta = ARENA_NEW(mem, double, wide);
     const float last = dgamma[wide];
+
     s->row_norm(&v.r, v.y);
     RowGrad p = {.dy = v.dy, .dx = how == 3 ? NULL : dx, .add = add};
     if (how == 2) memcpy(dx, v.dy, (size_t)n * sizeof *dx), p.dy = dx;
@@ -113,6 +120,7 @@ static void check_grad(const Simd *s, Random *d, Arena *mem)
     s->row_norm_grad(&v.r, &p);
     memset(gamma, 0, (size_t)wide * sizeof *gamma);
     memset(beta, 0, (size_t)wide * sizeof *beta);
+
     for (int64_t r = 0; r < v.r.rows; r++) {
         exact_grad(&v, r, want, gamma, beta);
         for (int64_t c = 0; c < wide; c++) {
@@ -122,6 +130,7 @@ static void check_grad(const Simd *s, Random *d, Arena *mem)
             EXPECT_NEAR(dx[i], want[c], 1e-5 * (1 + v.rstd[r]));
         }
     }
+
     EXPECT(dx[n] == old[n] && dgamma[wide] == last);
     for (int64_t c = 0; c < wide && parts; c++) {
         EXPECT_NEAR(dgamma[c], gamma[c], 1e-4);
@@ -138,12 +147,14 @@ static void check_independent(const Simd *s, Random *d, Arena *mem)
     const int64_t odd = roll(d, 0, (int)v.r.rows - 1);
     float *dx = numbers(mem, n, 6), *alone = numbers(mem, wide, 7);
     float *x = numbers(mem, n, 1);
+
     memcpy(x, v.r.x, (size_t)n * sizeof *x);
     x[odd * wide + roll(d, 0, (int)wide - 1)] = roll(d, 0, 1) ? NAN : INFINITY;
     v.r.x = x;
     RowGrad p = {.dy = v.dy, .dx = dx};
     s->row_norm(&v.r, v.y);
     s->row_norm_grad(&v.r, &p);
+
     for (int64_t r = 0; r < v.r.rows; r++) {
         RowNorm one = v.r;
         one.x += r * wide, one.rows = 1;

@@ -13,9 +13,11 @@ static void check_words(const Simd *s, Random *d, Arena *mem)
              .op = (uint16_t)roll(d, 0, 65535),
              .epoch = (uint32_t)roll(d, -9, 9),
              .sample = (uint32_t)roll(d, -9, 9)};
+
     // the first block follows the last of a stream
     uint32_t first = (uint32_t)roll(d, -80, 80), want[4];
     uint32_t *word = ARENA_NEW(mem, uint32_t, 4 * blocks + 1);
+
     REQUIRE(word);
     word[4 * blocks] = 5;
     s->random_words(&r, first, blocks, word);
@@ -33,11 +35,13 @@ static void check_drop(const Simd *s, Random *d, Arena *mem)
     int32_t least = roll(d, 0, 1 << 24);
     uint32_t word[72];
     Rng r = {.stream = RNG_TEST};
+
     for (uint32_t i = 0; i < 18; i++) rng_block(&r, i, word + 4 * i);
     float *x = numbers(mem, rows * ld, 1), *y = numbers(mem, rows * ld, 2);
     float *old = numbers(mem, rows * ld, 2);
     for (int i = 0; i < rows * ld; i += 3) x[i] = i % 2 ? INFINITY : NAN;
     s->drop(word, least, 1.7, x, rows, n, ld, y, add);
+
     for (int i = 0; i < rows * ld; i++) {
         bool kept = (int32_t)(word[i % ld % 72] >> 8) >= least;
         double v = kept ? x[i] * 1.7 : 0;
@@ -68,6 +72,7 @@ TEST(dropout_has_the_bits_of_the_plain_loops)
         {cpu_spatial_dropout_fwd, plain_spatial_dropout_fwd},
         {cpu_spatial_dropout_bwd, plain_spatial_dropout_bwd}};
     Pool *pool;
+
     REQUIRE(pool_open(2, &pool));
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes * 32; i++) {
         const Dims s = shapes[i / 32];

@@ -85,6 +85,7 @@ TEST(pool_many_short_jobs)
     REQUIRE(pool_open(4, &p));
     Chain c = {.in = {0}};
     enum { JOBS = 3000 };
+
     for (int job = 0; job < JOBS; job++) {
         pool_run(p, 16, copy_task, &c);
         memcpy(c.in, c.out, sizeof c.in);
@@ -92,6 +93,7 @@ TEST(pool_many_short_jobs)
         if (job % 500 == 0)
             nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
     }
+
     for (int i = 0; i < 16; i++) EXPECT_INT(c.in[i], JOBS);
     pool_close(p);
 }
@@ -132,6 +134,7 @@ TEST(pool_nesting_aborts)
     fflush(NULL);
     pid_t child = fork();
     REQUIRE(child >= 0);
+
     if (!child) {
         // the message of CHECK is expected and would confuse a reader of the
         // log
@@ -142,6 +145,7 @@ TEST(pool_nesting_aborts)
         if (pool_open(2, &p)) pool_run(p, 2, nested_task, p);
         _exit(0);
     }
+
     int status;
     waitpid(child, &status, 0);
     EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
@@ -179,13 +183,16 @@ TEST(pool_notes_what_workers_do)
     Pool *p;
     Trace *t;
     int64_t kept, lost;
+
     REQUIRE(pool_open(2, &p) && trace_open(&t));
     for (int round = 0; round < 3; round++) {
         atomic_int here = 0;
         pool_trace(p, round == 1 ? t : NULL);
         pool_run(p, 2, meet, &here);
     }
+
     pool_close(p);
+
     // one job, of the worker alone
     trace_events(t, &kept, &lost);
     EXPECT_INT(kept, 1);
@@ -214,10 +221,12 @@ TEST(pool_pins_workers)
 {
     cpu_set_t all;
     int list[CPU_SETSIZE], cores = 0;
+
     // without permission there is nothing to test
     if (sched_getaffinity(0, sizeof all, &all)) SKIP("no affinity");
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &all)) list[cores++] = i;
+
     for (int first = -1; first < cores + 2; first++) {
         Cores c = {0};
         Pool *p;
@@ -232,6 +241,7 @@ TEST(pool_pins_workers)
             if (first >= 0) EXPECT_INT(c.core[i], list[(first + i) % cores]);
         }
     }
+
     pool_pin(-1);
     EXPECT_INT(pool_cores() <= cores, true);
 }

@@ -68,6 +68,7 @@ TEST(winograd_fits)
     EXPECT(fits(&g, x, y));
     few.c = 15, small.h = 6;
     EXPECT(!fits(&g, x, few) && !fits(&g, few, x) && !fits(&g, x, small));
+
     // independent of the batch size
     few.n = small.n = 64;
     EXPECT(!fits(&g, x, few) && !fits(&g, x, small));
@@ -95,6 +96,7 @@ TEST(winograd_of_bf16_is_for_some)
 {
     Window g = window(1, 3, 1);
     const Pairs *pairs = simd()->pairs;
+
     for (int in = 8; in <= 64; in *= 2)
         for (int out = 8; out <= 64; out *= 2) {
             Dims x = {1, 1, 16, 16, in}, y = {1, 1, 16, 16, out};
@@ -108,6 +110,7 @@ TEST(winograd_of_bf16_is_for_some)
             EXPECT_INT(weights, in >= 32 && out >= 32);
             EXPECT_INT(other, weights && in + out > 64);
         }
+
     g = window(1, 5, 2);
     EXPECT(!bf16_by_winograd(&g, (Dims){1, 1, 16, 16, 64},
                              (Dims){1, 1, 16, 16, 64}, true));
@@ -138,6 +141,7 @@ TEST(winograd_threads)
 {
     const OpCase cases[] = {layer(1, 1, 130, 16, 20), layer(1, 1, 12, 200, 130),
                             layer(2, 1, 67, 33, 36), layer(1, 5, 21, 32, 48)};
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Arena mem = {0};
         OpValues in, one, more;
@@ -159,9 +163,11 @@ TEST(winograd_batch)
     OpCase many = layer(48, 1, 16, 40, 130), one = layer(1, 1, 16, 40, 130);
     Arena mem = {0};
     OpValues in, all, alone;
+
     REQUIRE(opcase_values(&many, &mem, &in));
     given_values(&backend_cpu, 2, &many, &in, &mem, &all);
     int64_t x = in.count[0] / 48, y = in.results / 48;
+
     for (int n = 0; n < 48; n += 19) {
         OpValues part = in;
         part.x[0] += n * x, part.dy += n * y;

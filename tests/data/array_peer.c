@@ -27,6 +27,7 @@ static bool by_npy(const char *path, const char *name, NpyArray *out)
         REQUIRE(npy_read_range(&f, at, n, piece));
         EXPECT(!memcmp(piece, out->data + at, (size_t)n * sizeof *piece));
     }
+
     npy_close(&f);
     return true;
 }
@@ -59,6 +60,7 @@ static void compare(const char *folder, const char *line, const float *want,
     char file[64], name[64], path[400];
     int axes, used;
     NpyArray a;
+
     REQUIRE(sscanf(line, "%63s %63s %d%n", file, name, &axes, &used) == 3);
     snprintf(path, sizeof path, "%s/%s", folder, file);
     if (!read(path, name, &a)) {
@@ -71,6 +73,7 @@ static void compare(const char *folder, const char *line, const float *want,
         EXPECT_INT(a.shape[k], strtoll(line + used, &next, 10));
         used = (int)(next - line);
     }
+
     REQUIRE(*at + (size_t)a.count <= count);
     for (int64_t i = 0; i < a.count; i++) {
         float w = want[*at + (size_t)i], g = a.data[i];
@@ -78,6 +81,7 @@ static void compare(const char *folder, const char *line, const float *want,
             test_failed(__FILE__, __LINE__, "%s %s: number %lld is %g, want %g",
                         file, name, (long long)i, (double)g, (double)w);
     }
+
     *at += (size_t)a.count;
     mem_free(a.data);
 }
@@ -91,11 +95,13 @@ static void agree(const char *script, const char *needs, const char *absent,
     char *index, *data, last[64] = "";
     size_t n, bytes, at = 0;
     int seen = 0;
+
     snprintf(command, sizeof command, "/usr/bin/python3 -c '%s' 2> /dev/null",
              needs);
     if (system(command)) SKIP(absent);
     snprintf(folder, sizeof folder, "%s/%s", test_folder(), script);
     REQUIRE(!mkdir(folder, 0700));
+
     // no __pycache__ of the shared module in the source tree
     snprintf(command, sizeof command,
              "/usr/bin/python3 -B tests/data/format/%s.py '%s' > /dev/null",
@@ -105,6 +111,7 @@ static void agree(const char *script, const char *needs, const char *absent,
     REQUIRE(file_read(path, (size_t)1 << 24, &mem, &index, &n));
     snprintf(path, sizeof path, "%s/expected.bin", folder);
     REQUIRE(file_read(path, (size_t)1 << 28, &mem, &data, &bytes));
+
     for (char *line = strtok(index, "\n"); line; line = strtok(NULL, "\n")) {
         size_t name = strcspn(line, " ");
         REQUIRE(name < sizeof last);
@@ -112,6 +119,7 @@ static void agree(const char *script, const char *needs, const char *absent,
         memcpy(last, line, name + 1);
         compare(folder, line, (float *)data, bytes / sizeof(float), &at, read);
     }
+
     EXPECT_INT(at * sizeof(float), bytes);
     EXPECT(seen >= files);
     test_compared(seen, by);

@@ -61,6 +61,7 @@ static void read_at(const Prepared *p, const float *voxels, int channels,
 {
     const int n[3] = {p->grid.w, p->grid.h, p->grid.d};
     memset(got, 0, (size_t)channels * sizeof *got);
+
     for (int corner = 0; corner < 8; corner++) {
         double weight = 1;
         int64_t i[3];
@@ -101,6 +102,7 @@ static void look_up(const Prepared *p, double affine[4][4], bool mask, Tally *t)
     memcpy(there, p->grid.affine, sizeof there);
     REQUIRE(affine_invert(there, inverse));
     affine_multiply(inverse, affine, there);
+
     for (int l = 0; l < LANDMARKS; l++) {
         double at[3], got[3], far = 0;
         for (int a = 0; a < 3; a++)
@@ -118,6 +120,7 @@ static void look_up(const Prepared *p, double affine[4][4], bool mask, Tally *t)
         t->labels++;
         t->wrong += got[0] != l + 1;
     }
+
     mem_free(labels);
     mem_free(v);
 }
@@ -132,6 +135,7 @@ static void look(Dataset *ds, double affine[MADE_CODES][4][4], bool mask,
     for (int s = 0; s < STEPS; s++)
         if (mask || !strstr(steps_of[s], "label"))
             all[1 + s] = made_pipeline(ds, steps_of[s]);
+
     for (int i = 0; i < ds->count; i++) {
         const char *digits = strpbrk(ds->cases[i].key, "0123456789");
         int code = digits ? atoi(digits) : -1;
@@ -146,6 +150,7 @@ static void look(Dataset *ds, double affine[MADE_CODES][4][4], bool mask,
         }
         t->cases++;
     }
+
     for (int s = 0; s < 1 + STEPS; s++) pipeline_free(all[s]);
     dataset_free(ds);
 }
@@ -177,11 +182,13 @@ static void quaternion_of(double r[3][3], double q[4])
     const double s[4][3] = {{1, 1, 1}, {1, -1, -1}, {-1, 1, -1}, {-1, -1, 1}};
     double square[4];
     int big = 0;
+
     for (int i = 0; i < 4; i++) {
         square[i] =
             (1 + s[i][0] * r[0][0] + s[i][1] * r[1][1] + s[i][2] * r[2][2]) / 4;
         if (square[i] > square[big]) big = i;
     }
+
     // products of two of the four components
     double p[4][4] = {{0}};
     p[0][1] = (r[2][1] - r[1][2]) / 4, p[0][2] = (r[0][2] - r[2][0]) / 4;
@@ -190,6 +197,7 @@ static void quaternion_of(double r[3][3], double q[4])
     double largest = sqrt(square[big]);
     for (int i = 0; i < 4; i++)
         q[i] = i == big ? largest : (i < big ? p[i][big] : p[big][i]) / largest;
+
     // the first component is not stored and is taken as positive
     for (int i = 3; i >= 0; i--) q[i] = q[0] < 0 ? -q[i] : q[i];
 }
@@ -216,6 +224,7 @@ static void put_forms(Maker *m, const NiftiKind *k, double lps[4][4])
     // metres, millimetres, micrometres
     static const double per_mm[4] = {0, 1e-3, 1, 1e3};
     double ras[3][4], r[3][3], q[4], scale = per_mm[k->units];
+
     for (int i = 0; i < 3; i++)
         for (int a = 0; a < 4; a++)
             ras[i][a] = lps[i][a] * (i < 2 ? -scale : scale);
@@ -224,9 +233,11 @@ static void put_forms(Maker *m, const NiftiKind *k, double lps[4][4])
         set(m, &pixdim, 1 + a, mm);
         for (int i = 0; i < 3; i++) r[i][a] = ras[i][a] / mm;
     }
+
     double det = r[0][0] * (r[1][1] * r[2][2] - r[1][2] * r[2][1]) -
                  r[0][1] * (r[1][0] * r[2][2] - r[1][2] * r[2][0]) +
                  r[0][2] * (r[1][0] * r[2][1] - r[1][1] * r[2][0]);
+
     // a mirror flips the third axis
     for (int i = 0; i < 3; i++) r[i][2] *= det;
     quaternion_of(r, q);
@@ -250,6 +261,7 @@ static void make_nifti(const char *folder, int code, int channel,
     Maker m;
     int type = channel == 3 ? 0 : k->type;
     double by = scales[k->scale][0], from = scales[k->scale][1];
+
     if (channel == 3 || by == 0) by = 1, from = 0;
     make(&m, k->version, k->big);
     for (int a = 0; a < 3; a++) set(&m, &dim, 1 + a, extent[a]);
@@ -265,6 +277,7 @@ static void make_nifti(const char *folder, int code, int channel,
     size_t end = begin + (size_t)VOXELS * size;
     snprintf(path, sizeof path, "%s/c%02d_%c%s", folder, code, letter[channel],
              endings[k->container]);
+
     if (k->container == 2) {
         // header and image in two files
         m.bytes[k->version == 1 ? 345 : 5] = 'i';
@@ -307,6 +320,7 @@ TEST(geometry_of_nifti_holds_every_landmark)
         REQUIRE(dataset_nifti(folder, &how, &ds));
         look(ds, affine, true, variant, &t);
     }
+
     report(&t);
     EXPECT_INT(t.cases, 27 * MADE_CODES);
 }
@@ -328,6 +342,7 @@ static void make_slice(const char *path, const DicomSeries *who, int code,
                        double affine[4][4])
 {
     static const char *const called[] = {"x", "y", "z", "mask"};
+
     // bits, signed, slope, intercept
     static const struct {
         int allocated, stored;
@@ -339,6 +354,7 @@ static void make_slice(const char *path, const DicomSeries *who, int code,
     char uid[64];
     double at[3], o[6], mm[3];
     double by = how[kind].slope, from = how[kind].intercept;
+
     if (channel == 3) by = 1, from = 0;
     for (int a = 0; a < 3; a++)
         mm[a] = hypot(hypot(affine[0][a], affine[1][a]), affine[2][a]);
@@ -347,6 +363,7 @@ static void make_slice(const char *path, const DicomSeries *who, int code,
         o[a] = affine[a][0] / mm[0];
         o[3 + a] = affine[a][1] / mm[1];
     }
+
     snprintf(uid, sizeof uid, "2.25.6%02d%d", code, channel);
     make_begin_of(&m, "1.2.840.10008.5.1.4.1.1.4", uid, who, file);
     make_text(&m, TAG_Modality, "MR");
@@ -404,6 +421,7 @@ TEST(geometry_of_dicom_holds_every_landmark)
         REQUIRE(dataset_dicom(folder, &how, &ds));
         look(ds, affine, true, variant, &t);
     }
+
     report(&t);
     EXPECT_INT(t.cases, 3 * MADE_CODES);
 }
@@ -449,6 +467,7 @@ TEST(geometry_of_multi_frame_dicom_holds_every_landmark)
         REQUIRE(dataset_dicom(folder, &how, &ds));
         look(ds, affine, false, variant, &t);
     }
+
     report(&t);
     EXPECT_INT(t.cases, 3 * MADE_CODES);
 }

@@ -247,6 +247,7 @@ static void change_world(const char *path, int kind)
         // root ignores permissions
         if (!geteuid() && (setgid(65534) || setuid(65534))) _exit(2);
     }
+
     if (kind == LIMIT) {
         // the first free descriptor becomes the limit
         int fd = open("/dev/null", O_RDONLY);
@@ -282,6 +283,7 @@ static bool attempt(bool read(const char *path), const char *path, int kind,
     fflush(stdout);
     pid_t child = fork();
     REQUIRE(child >= 0);
+
     if (!child) {
         Answer a = {.kind = ERR_NONE};
         alarm(20);
@@ -291,6 +293,7 @@ static bool attempt(bool read(const char *path), const char *path, int kind,
         snprintf(a.text, sizeof a.text, "%s", err_text());
         _exit(write(to[1], &a, sizeof a) != sizeof a);
     }
+
     close(to[1]);
     bool whole = read_all(to[0], out);
     close(to[0]);
@@ -346,6 +349,7 @@ static Dataset *three_files(char path[3][300])
         .name = "x", .kind = FIELD_IMAGE, .rank = 1, .reader = "npy"};
     DatasetBuilder *b;
     Dataset *ds;
+
     REQUIRE(dataset_list_begin(&field, 1, NULL, &b));
     for (int i = 0; i < 3; i++) {
         const float x[4] = {1, 2, 3, (float)i};
@@ -357,6 +361,7 @@ static Dataset *three_files(char path[3][300])
         c.field[0].path[0] = path[i], c.field[0].paths = 1;
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }

@@ -34,12 +34,14 @@ static bool work(void *context, int thread, int item)
     if (job->stop && item == job->stop_at) atomic_store(job->stop, true);
     while (job->stop && item > job->stop_at && !atomic_load(job->stop))
         pause_ms(1);
+
     if (item == job->slow) {
         pause_ms(20);
         ok = fail_data("item %d, slow", item);
     } else if (item == job->quick) {
         ok = fail_usage("item %d, quick", item);
     }
+
     atomic_store(&job->busy[thread], false);
     return ok;
 }

@@ -40,6 +40,7 @@ static double linear_at(const Volume *v, const double at[3], int channel)
     Dims n = v->voxels.dim;
     const int32_t extent[3] = {n.w, n.h, n.d};
     double sum = 0;
+
     for (int corner = 0; corner < 8; corner++) {
         double weight = 1;
         int64_t i[3];
@@ -92,6 +93,7 @@ TEST(volume_landmarks_on_48_codes)
 {
     static const double turns[] = {0, 0.3};
     int cases = 0;
+
     for (int code = 0; code < CODES; code++)
         for (int t = 0; t < 2; t++) {
             Volume v, out;
@@ -136,6 +138,7 @@ static void fill_random(Volume *v, uint32_t sample)
 {
     Rng r = {.seed = 1, .stream = RNG_TEST, .sample = sample};
     int64_t count = numel(v->voxels.dim);
+
     for (int64_t i = 0; i < count; i++) {
         float x = rng_range(&r, (uint32_t)i, -300, 300);
         switch (v->voxels.type) {
@@ -191,6 +194,7 @@ static void expect_linear(Volume *v, const Grid *grid)
     Dims n = v->voxels.dim, m = out.voxels.dim;
     const float *y = out.voxels.data;
     double worst = 0;
+
     for (int d = 0; d < m.d; d++)
         for (int h = 0; h < m.h; h++)
             for (int w = 0; w < m.w; w++)
@@ -209,6 +213,7 @@ static void expect_linear(Volume *v, const Grid *grid)
                     double want = in ? linear_at(v, at, k) : -7;
                     worst = fmax(worst, fabs(*y - want));
                 }
+
     // weights in float and positions within 1e-5: 300 * 2^-22 + 600 * 1e-5
     EXPECT_NEAR(worst, 0, 7e-3);
     volume_free(&out);
@@ -218,6 +223,7 @@ TEST(volume_linear_equals_double_reference)
 {
     static const Dtype types[] = {F32, I16, U8};
     static const double fine[3] = {0.37, 1.7, 0}, coarse[3] = {2.2, 0, 1.9};
+
     for (int code = 0; code < CODES; code += 5)
         for (int t = 0; t < 3; t++) {
             Volume v, rotated, tilted;
@@ -313,6 +319,7 @@ TEST(volume_outside_is_clamped_to_the_type)
         {U8, NAN, 0},        {I16, -40000, -32768}, {I16, 40000, 32767},
         {I16, -1024, -1024}, {I16, NAN, 0},         {F32, -1000.5f, -1000.5},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Volume v, out;
         make(&v, 2, row[r].type, 3, 0);
@@ -384,6 +391,7 @@ TEST(volume_plane_is_as_radiologists_see_it)
     // the first column of a picture is the patient's right (or front), its
     // first row the front (or top), for each of the 48 codes
     static const char *want[] = {"LPS", "LIP", "PIL"};
+
     for (int code = 0; code < CODES; code++)
         for (int plane = AXIAL; plane <= SAGITTAL; plane++) {
             Volume v, out;
@@ -411,6 +419,7 @@ TEST(volume_axis_of_an_oblique_grid)
     // 45 degrees about z: both in-plane axes are equally near to x
     Volume v;
     char code[4], text[VOLUME_TEXT];
+
     make(&v, 1, U8, 0, 0);
     EXPECT_TEXT(volume_code(&v, code), "LPS");
     EXPECT_TEXT(volume_text(&v, text), "24x20x16, 0.9x1.25x2.5 mm, axial, "
@@ -438,10 +447,12 @@ TEST(volume_same_grid_tolerance)
     b.affine[0][3] = NAN;
     EXPECT_FAIL(volume_same_grid(&a, &b), "the grids differ");
     volume_free(&b);
+
     // a small error of the spacing accumulates over the slices
     make(&b, 1, U8, 5, 0.1);
     for (int r = 0; r < 3; r++) b.affine[r][2] *= 1.0005;
     EXPECT_FAIL(volume_same_grid(&a, &b), "the grids differ");
+
     // mirrored: same corners, other order
     volume_free(&b);
     make(&b, 1, U8, 4, 0.1);
@@ -484,6 +495,7 @@ TEST(volume_without_memory)
         EXPECT_FAIL(volume_resample(&v, &g, LINEAR, 0, &out), "no memory");
         EXPECT_INT(mem_live(), live);
     }
+
     mem_fail_after(5, false);
     EXPECT(volume_resample(&v, &g, LINEAR, 0, &out));
     mem_fail_after(-1, false);

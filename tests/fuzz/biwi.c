@@ -10,6 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     BiwiPose p;
     BiwiCamera c;
     Volume v;
+
     if (biwi_pose_decode(text, size, false, &p))
         CHECK(fabs(p.yaw_deg) <= 90 && fabs(p.pitch_deg) <= 180);
     if (biwi_camera_decode(text, size, &c))

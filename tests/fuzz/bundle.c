@@ -25,12 +25,14 @@ static void promises(const Bundle *b)
     CHECK(b->threshold > 0 && b->threshold < 1 && b->batch >= 1);
     CHECK(b->labels >= 0 && b->labels <= MAX_LABELS);
     CHECK(b->tidies >= 0 && b->tidies <= MAX_SEGMENTS);
+
     for (int i = 0; i < b->tidies; i++) {
         const BundleTidy *t = &b->tidy[i];
         CHECK(t->how.value == i + 1 && t->how.keep >= 0);
         CHECK(t->how.connect == 6 || t->how.connect == 26);
         CHECK(t->min_ml >= 0 && t->min_ml < HUGE_VAL);
     }
+
     for (int i = 0; i < b->steps.count; i++)
         if (b->steps.step[i].id == STEP_patches)
             CHECK(b->steps.step[i].patches.overlap >= 0 &&
@@ -42,6 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     Arena mem = {NULL};
     Bundle *b;
     char *text = mem_alloc(size + 1);
+
     if (!text) return 0;
     memcpy(text, data, size);
     if (bundle_read(text, &mem, &b))

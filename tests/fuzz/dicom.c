@@ -23,6 +23,7 @@ static void stack(const DicomHeader *h)
     DicomHeader slices[SLICES];
     DicomStack out;
     const DicomOptions options = {.resample_tilt = h->inverted};
+
     for (int i = 0; i < SLICES; i++) {
         slices[i] = *h;
         slices[i].position_mm[i % 3] += i * h->thickness_mm;
@@ -40,6 +41,7 @@ static void image(const Walk *w, DicomHeader h)
     const DicomOptions options = {.max_voxels = MOST_BYTES / 4,
                                   .assume_hu = w->count % 2};
     DicomNotes notes = {0};
+
     if (header_image(w, &options, false, "series", &h, &notes)) {
         stack(&h);
         uint8_t *out = NULL;
@@ -86,6 +88,7 @@ static void masks(const Walk *w)
                                    [2][3] = 11,
                                    [3][3] = 1}},
                          .slack_mm = 0.01};
+
     for (int i = 0; i < SLICES; i++)
         slices[i] = (DicomHeader){.path = "slice",
                                   .sop_uid = "1.2.3",
@@ -94,6 +97,7 @@ static void masks(const Walk *w)
                                   .position_mm = {-5, 7, 11 + 3 * i},
                                   .orientation = {1, 0, 0, 0, 1, 0},
                                   .spacing_mm = {2, 1}};
+
     static const char *const names[] = {"a"};
     for (int k = 0; k < 4; k++) {
         const DicomMaskOptions options = {.image = {.max_voxels = MOST_BYTES},
@@ -126,14 +130,17 @@ static void walk(const uint8_t *data, size_t have, size_t size,
     Arena arena = {0};
     DicomHeader h;
     WalkResult result = walk_file(&in, &w);
+
     // the whole file is always sufficient
     if (result == WALK_MORE && have == size) abort();
+
     if (result == WALK_DONE && header_identity(&w, &arena, &h) &&
         !header_only) {
         image(&w, h);
         frames(&w, h);
         masks(&w);
     }
+
     walk_free(&w);
     arena_release(&arena);
 }

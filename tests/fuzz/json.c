@@ -49,6 +49,7 @@ static void write_value(Out *o, const JsonValue *v, int depth)
     static const char *const words[] = {"null", "true", "false"};
     double x;
     CHECK(depth <= JSON_DEPTH && v->name && v->text && *json_kind(v));
+
     switch (v->kind) {
     case JSON_TEXT:
         put_text(o, v->text);
@@ -64,8 +65,10 @@ static void write_value(Out *o, const JsonValue *v, int depth)
         put(o, words[v->kind], strlen(words[v->kind]));
         return;
     }
+
     const bool table = v->kind == JSON_TABLE;
     put(o, table ? "{" : "[", 1);
+
     for (const JsonValue *one = v->first; one; one = one->next) {
         if (one != v->first) put(o, ",", 1);
         // the first with this name; names are unique
@@ -91,8 +94,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     Arena mem = {NULL};
     JsonValue *v, *back;
     char *text = mem_alloc(size + 1);
+
     if (!text) return 0;
     memcpy(text, data, size);
+
     if (json_parse(text, "input", &mem, &v)) {
         Out o = {NULL, 0, 0};
         write_value(&o, v, 1);
@@ -101,6 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         CHECK(*err_text());
     }
+
     arena_release(&mem);
     mem_free(text);
     CHECK(mem_live() == 0);

@@ -23,6 +23,7 @@ static size_t wrap(const uint8_t *data, size_t size, bool big, uint8_t **out)
     p[big ? 131 : 128] = 15;
     for (int i = 0; i < 4; i++)
         p[big ? 135 - i : 132 + i] = (uint8_t)(packed >> 8 * i);
+
     // a header of zeros looks like version 4
     memcpy(p, "MATLAB", 6);
     return 136 + packed;
@@ -37,6 +38,7 @@ static void read_all(const uint8_t *data, size_t size)
         return;
     }
     CHECK(m.variables > 0);
+
     for (int i = 0; i < m.variables && i < 16; i++) {
         NpyArray a;
         const MatVariable *v = &m.variable[i];

@@ -28,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         CHECK(!v.voxels.data);
         return 0;
     }
+
     // an accepted volume is complete, with a valid affine
     const uint8_t *bytes = v.voxels.data;
     size_t count = tensor_bytes(&v.voxels);

@@ -11,6 +11,7 @@ static void check_ranges(const uint8_t *data, size_t size, const NpyArray *a)
     float piece[7];
     CHECK(npy_open_bytes(data, size, 1 << 22, &f));
     CHECK(f.header.count == a->count && f.header.axes == a->axes);
+
     // a sample of a large array, to limit the time
     int64_t step = 7 + a->count / 500;
     for (int64_t at = 0; at < a->count; at += step) {
@@ -18,6 +19,7 @@ static void check_ranges(const uint8_t *data, size_t size, const NpyArray *a)
         CHECK(npy_read_range(&f, at, n, piece));
         CHECK(!memcmp(piece, a->data + at, (size_t)n * sizeof *piece));
     }
+
     CHECK(!npy_read_range(&f, a->count, 1, piece));
     npy_close(&f);
 }
@@ -29,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     // the calls of an archive before it inflates the rest
     size_t have = size < NPY_PREFIX ? size : NPY_PREFIX;
     size_t end = npy_header_end(data, have);
+
     CHECK(end <= NPY_PREFIX + (1 << 20));
     NpyHeader h;
     // these bytes suffice to parse the header
@@ -38,6 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     CHECK(told && h.count == a.count);
+
     // an accepted array is complete
     for (int64_t i = 0; i < a.count; i++) sum += (double)a.data[i];
     check_ranges(data, size, &a);

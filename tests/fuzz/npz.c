@@ -13,6 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     CHECK(z.entries > 0);
+
     for (int i = 0; i < z.entries && i < 16; i++) {
         const NpzEntry *e = &z.entry[i];
         NpyHeader h;
@@ -28,6 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int64_t k = 0; k < a.count; k++) sum += (double)a.data[k];
         mem_free(a.data);
     }
+
     npz_close(&z);
     return sum == 0.5 ? -1 : 0;
 }

@@ -43,6 +43,7 @@ static int feed(Target *target, const char *path)
     fseek(f, 0, SEEK_END);
     long size = ftell(f);
     rewind(f);
+
     // a block of exactly this size: a read beyond it is an error
     uint8_t *data = size >= 0 ? malloc((size_t)size + !size) : NULL;
     int ok = data && fread(data, 1, (size_t)size, f) == (size_t)size;
@@ -65,12 +66,14 @@ int main(int argc, char **argv)
                 argv[0]);
         return 2;
     }
+
     struct dirent **inputs;
     int n = scandir(argv[1], &inputs, is_input, alphasort), passed = 0;
     if (n <= 0) {
         printf("  %s: no inputs\n0 passed, 1 failed, 0 skipped\n", argv[1]);
         return 1;
     }
+
     for (int i = 0; i < n; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", argv[1], inputs[i]->d_name);
@@ -79,6 +82,7 @@ int main(int argc, char **argv)
         passed += feed(target, path);
         free(inputs[i]);
     }
+
     free(inputs);
     printf("%d passed, %d failed, 0 skipped\n", passed, n - passed);
     return passed < n;

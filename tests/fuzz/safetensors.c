@@ -28,6 +28,7 @@ static void promises(const Safetensors *f, size_t size)
         MUST(safetensors_read_f64(f, i, x) || f->crcs);
         mem_free(x);
     }
+
     for (int i = 0; i < f->meta.count; i++)
         MUST(meta_get(&f->meta, f->meta.pair[i].key));
     MUST(safetensors_verify(f) || f->crcs);
@@ -46,6 +47,7 @@ static void copy(Safetensors *f)
                  (long)getpid());
     StWrite w = {f->tensor, f->count, f->meta.pair, f->meta.count, fill, f};
     Safetensors g;
+
     // only damage that the checksums detect prevents a copy
     if (!safetensors_verify(f)) return;
     MUST(safetensors_save(path, &w));

@@ -13,6 +13,7 @@ static void ask(const Table *t)
         TableRange r = table_range(t, c);
         CHECK(r.numbers + r.empty <= t->rows && r.min <= r.max);
     }
+
     for (int64_t row = 0; row < t->rows; row++)
         for (int c = 0; c < t->columns; c++) {
             Arena mem = {0};

@@ -55,9 +55,11 @@ static __global__ void __launch_bounds__(BLOCK) product_kernel(float *out)
 {
     float d[CHAINS][4];
     uint32_t a[4], b[2];
+
     // different numbers per chain, or the compiler would merge all chains
     for (int c = 0; c < CHAINS; c++)
         for (int i = 0; i < 4; i++) d[c][i] = (float)c;
+
     // no zeros: they would take less power and run at a higher clock
     const float x = 0.5f + (float)threadIdx.x / BLOCK;
     for (int i = 0; i < 4; i++)
@@ -65,6 +67,7 @@ static __global__ void __launch_bounds__(BLOCK) product_kernel(float *out)
                : kind == F16 ? pack_f16(x, 1 - x)
                              : pack_bf16(x, 1 - x);
     b[0] = a[1], b[1] = a[2];
+
     for (int i = 0; i < LOOPS; i++)
 #pragma unroll
         for (int c = 0; c < CHAINS; c++) {
@@ -72,6 +75,7 @@ static __global__ void __launch_bounds__(BLOCK) product_kernel(float *out)
             if (kind == F16) mma_f16(d[c], a, b);
             if (kind == TF32) mma_tf32(d[c], a, b);
         }
+
     float sum = 0;
     for (int c = 0; c < CHAINS; c++) sum += d[c][0] + d[c][3];
     out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
@@ -85,6 +89,7 @@ template <class F> static float least_ms(F f)
     float best = 1e30f;
     OK(cudaEventCreate(&begin));
     OK(cudaEventCreate(&end));
+
     for (int i = 0; i <= ROUNDS; i++) {
         float ms = 0;
         OK(cudaEventRecord(begin));
@@ -95,6 +100,7 @@ template <class F> static float least_ms(F f)
         OK(cudaEventElapsedTime(&ms, begin, end));
         if (i && ms < best) best = ms;
     }
+
     OK(cudaEventDestroy(begin));
     OK(cudaEventDestroy(end));
     return best;
@@ -116,6 +122,7 @@ int main()
     size_t room, all;
     OK(cudaGetDeviceProperties(&p, 0));
     OK(cudaMemGetInfo(&room, &all));
+
     // far larger than the caches, at most a quarter of the free memory
     size_t bytes = (size_t)1 << 30;
     while (bytes > room / 4) bytes /= 2;

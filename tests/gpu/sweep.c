@@ -86,6 +86,7 @@ static Shape shape_of(const JsonValue *v, int batch)
     int x[4], y[4], w[5], s[3], lo[3], hi[3], dil[3];
     const JsonValue *first_layer = json_get(v, "first_layer");
     const JsonValue *op = json_get(v, "op"), *name = json_get(v, "name");
+
     if (!op || !name || op_find(op->text) == OP_COUNT) {
         fprintf(stderr, "sweep: a shape without its operator or name\n");
         exit(1);
@@ -101,6 +102,7 @@ static Shape shape_of(const JsonValue *v, int batch)
     out.x = (Dims){batch, x[0], x[1], x[2], x[3]};
     out.y = (Dims){batch, y[0], y[1], y[2], y[3]};
     out.w = (Dims){w[0], w[1], w[2], w[3], w[4]};
+
     // conv and upconv have the same attributes in the same order
     Attr *a = &out.attr;
     a->conv.sd = s[0], a->conv.sh = s[1], a->conv.sw = s[2];
@@ -132,6 +134,7 @@ static int shapes_of(const char *path, Arena *mem, Shape out[SHAPES])
     size_t bytes;
     JsonValue *plan;
     int count = 0;
+
     if (!file_read(path, FILE_MAX, mem, &text, &bytes) ||
         !json_parse(text, path, mem, &plan))
         stop(path);
@@ -141,6 +144,7 @@ static int shapes_of(const char *path, Arena *mem, Shape out[SHAPES])
         fprintf(stderr, "sweep: %s: no convolutions of a batch\n", path);
         exit(1);
     }
+
     for (const JsonValue *v = list->first; v; v = v->next) {
         Shape one = shape_of(v, batch);
         int i = 0;
@@ -154,6 +158,7 @@ static int shapes_of(const char *path, Arena *mem, Shape out[SHAPES])
         else if (count < SHAPES)
             out[count++] = one;
     }
+
     if (options.most >= count) return count;
     qsort(out, (size_t)count, sizeof *out, by_flops);
     return options.most;
@@ -167,6 +172,7 @@ static void *filled(Dims s, Dtype type)
     static uint16_t pattern[PATTERN];
     const size_t bytes = (size_t)numel(s) * dtype_bytes(type);
     void *out;
+
     if (!pattern[0])
         for (int i = 0; i < PATTERN; i++) // in pseudo-random order
             pattern[i] = precision_bits(PRECISION_bf16,
@@ -264,6 +270,7 @@ static double time_call(const Work *k, Pass pass, int tile)
     Call c = call_of(k, pass);
     const Op op = call_op(&c);
     KernelFn *run = pass == FORWARD ? be->fwd[op] : be->bwd[op];
+
     igemm_tile_want(tile);
     const Space space = be->space[op](&c);
     const size_t bytes = pass == FORWARD ? space.fwd : space.bwd;
@@ -320,6 +327,7 @@ static void time_pass(const char *net, const Shape *s, const Work *k, Pass pass)
     const int chosen = igemm_tile_taken();
     // wgrad has no choice of tiles
     const int last = pass == TO_WEIGHTS ? 0 : igemm_tile_count();
+
     for (int i = 0; i <= last; i++) {
         const int tile = i ? i : TILE_NONE;
         const double ms = time_call(k, pass, tile);
@@ -348,9 +356,11 @@ static void sweep(const char *path)
     Arena mem = {NULL};
     const char *slash = strrchr(path, '/');
     char net[64];
+
     snprintf(net, sizeof net, "%s", slash ? slash + 1 : path);
     net[strcspn(net, ".")] = 0;
     const int count = shapes_of(path, &mem, shape);
+
     for (int i = 0; i < count; i++) {
         Work k;
         if (out_of_time(net, &shape[i])) continue;
@@ -380,11 +390,13 @@ int main(int argc, char **argv)
         else
             break;
     }
+
     if (at >= argc || argv[at][0] == '-') {
         fprintf(stderr, "usage: sweep [--rounds N] [--flush MIB] "
                         "[--seconds N] [--most N] NAME.json ...\n");
         return 2;
     }
+
     if (!be->open(0, 1, &dev)) stop("no GPU");
     if (!be->alloc(dev, (size_t)options.flush << 21, (void **)&flush))
         stop("memory");

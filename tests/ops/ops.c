@@ -14,6 +14,7 @@ static SuiteSize run_suites(Op op, Precision p)
 {
     SuiteSize all = {0};
     const OpSuite *s;
+
     for (int at = 0; (s = suite_next(&at));) {
         if (s->op != op) continue;
         OpCheck k = {.be = given_backend(1),
@@ -41,6 +42,7 @@ static void run_row(Op op)
     Tensor t = {{1, 1, 8, 8, 8}, be->real, 2, NULL};
     const Call call = {.attr = &attr, .x = {&t, &t}, .y = &t};
     const bool narrow = backend_storage(be, &call).narrow;
+
     for (int p = 1; p < PRECISION_COUNT; p++) {
         if (!(be->precisions >> p & 1)) continue;
         const int cases = run_suites(op, (Precision)p).narrow;
@@ -48,6 +50,7 @@ static void run_row(Op op)
             test_failed(__FILE__, __LINE__, "%s: %d cases on narrow tensors",
                         info->name, cases);
     }
+
     // an operator without a suite, or with a suite without gradient checks
     if ((info->grad && all.gradient < GRADIENTS) || all.agree < AGREEMENTS)
         test_failed(__FILE__, __LINE__,

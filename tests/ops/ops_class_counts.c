@@ -68,6 +68,7 @@ TEST(overlap_many_classes)
         x[p * CLASSES + (p < 140 ? p : 0)] = 1;
         t[p] = p;
     }
+
     for (int i = 0; i < 2; i++) {
         OpValues out;
         OpCase c = {.attr = op_default(OP_overlap), .rank = 1};

@@ -21,6 +21,7 @@ TEST(dvh_loss_by_hand)
     static const double x[2] = {1, 9}, m[2] = {1, 0};
     const double t[2] = {1 + log(3), 0};
     Arena mem = {0};
+
     for (int i = 0; i < 2; i++) {
         OpCase c = dvh_case(1, 2, 1, 1);
         OpValues out;
@@ -43,6 +44,7 @@ TEST(dvh_loss_golden)
     for (int i = 0; i < 36; i++)
         m[i] = i % 3 == 2 || (i >= 18 && i % 3 == 0) ? 0 : i * 7 % 3 / 2.0;
     Arena mem = {0};
+
     for (int i = 0; i < 2; i++) {
         OpCase c = dvh_case(2, 6, 3, 16);
         c.attr.dvh_loss.width = 0.5f, c.attr.dvh_loss.steep = 1.5f;
@@ -63,6 +65,7 @@ TEST(dvh_loss_of_every_sample)
     static const double x[6] = {2, 5, 1, 7, 3, 4}, t[6] = {3, 3, 3, 1, 6, 2};
     static const double m[6] = {1, 1, 0, 1, 1, 1};
     Arena mem = {0};
+
     for (int i = 0; i < 2; i++) {
         OpCase both = dvh_case(2, 3, 1, 8), single = dvh_case(1, 3, 1, 8);
         OpValues all, own[2];
@@ -88,6 +91,7 @@ TEST(dvh_loss_missing_structures)
     static const double m[2][4] = {{1, 0, 0, 0}, {0}};
     static const double alone[2] = {1, 0};
     Arena mem = {0};
+
     for (int i = 0; i < 2; i++) {
         OpCase c = dvh_case(1, 2, 1, 8);
         OpValues want, out;
@@ -112,6 +116,7 @@ TEST(dvh_loss_extreme_doses)
     static const double t[4] = {1e30, -1e30, 3, 1e4}, m[4] = {1, 1, 1, 1};
     static const double x[4] = {-1e30, 1e30, 1e30, 1e4};
     Arena mem = {0};
+
     for (int i = 0; i < 2; i++) {
         OpCase c = dvh_case(1, 4, 1, 256);
         c.attr.dvh_loss.steep = 600 / 256.0f;

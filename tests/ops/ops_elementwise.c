@@ -28,6 +28,7 @@ TEST(broadcast_by_hand)
          -15.25},
     };
     Arena mem = {0};
+
     for (int i = 0; i < 8; i++) {
         OpValues out;
         OpCase c = {.attr = op_default(row[i / 2].op), .rank = 1, .wrt = 3};
@@ -54,6 +55,7 @@ TEST(layout_by_hand)
     static const double framed[12] = {1, 2, 11, 12, 9, 9, 21, 22, 31, 32, 9, 9};
     const double *const operands[MAX_IN] = {x};
     Arena mem = {0};
+
     for (int i = 0; i < 2; i++) {
         OpValues out;
         OpCase c = {.attr = op_default(OP_flatten), .rank = 2};
@@ -79,6 +81,7 @@ TEST(concat_by_hand)
     static const double a[2] = {1, 2}, b[4] = {3, 4, 5, 6}, c3[2] = {7, 8};
     static const double y[8] = {1, 3, 4, 7, 2, 5, 6, 8};
     Arena mem = {0};
+
     for (int i = 0; i < 2; i++) {
         OpValues out;
         OpCase c = {.attr = op_default(OP_concat), .rank = 1, .wrt = 7};
@@ -147,6 +150,7 @@ TEST(activation_golden)
     double x[16], ones[16];
     for (int i = 0; i < 16; i++) x[i] = (i * 5 % 64 - 32) / 8.0, ones[i] = 1;
     Arena mem = {0};
+
     for (int i = 0; i < 8; i++) {
         OpValues out;
         OpCase c = {.attr = op_default(row[i / 2].op), .rank = 0, .wrt = 1};
@@ -165,6 +169,7 @@ TEST(softmax_extremes)
     static const double y[6] = {1, 1.3838965267367376e-87, 3.72e-44, 0.5, 0.5,
                                 0};
     Arena mem = {0};
+
     for (int i = 0; i < 2; i++) {
         OpValues out;
         OpCase c = {.attr = op_default(OP_softmax), .rank = 1, .wrt = 1};
@@ -194,6 +199,7 @@ TEST(dropout_draws)
     const Dims s = {3, 1, 5, 7, 6};
     const int64_t size = positions(s) * s.c;
     Arena mem = {0};
+
     for (int i = 0; i < 4; i++) {
         bool spatial = i / 2;
         OpValues out, in;
@@ -230,6 +236,7 @@ TEST(dropout_drops_what_is_not_finite)
     double x[N];
     for (int k = 0; k < N; k++) x[k] = INFINITY;
     Arena mem = {0};
+
     for (int i = 0; i < 4; i++) {
         OpValues out;
         OpCase c = {.attr = op_default(i / 2 ? OP_spatial_dropout : OP_dropout),
@@ -276,6 +283,7 @@ TEST(mul_has_the_bits_of_the_plain_loops)
         {1, 1, 1, 1, 1}, {2, 1, 3, 5, 7}, {3, 1, 1, 1, 16387}};
     const Attr attr = op_default(OP_mul);
     Pool *pool;
+
     REQUIRE(pool_open(3, &pool));
     for (int i = 0; i < 3; i++) {
         enum { A, B, DY, Y, DA, DB, SQUARE, PLAIN, TENSORS = PLAIN + 3 };
@@ -323,6 +331,7 @@ TEST(activation_keeps_nan)
                              OP_gelu, OP_silu,       OP_softmax};
     const double x[1] = {NAN};
     Arena mem = {0};
+
     for (size_t i = 0; i < 2 * sizeof ops / sizeof *ops; i++) {
         OpValues out;
         OpCase c = {.attr = op_default(ops[i / 2]), .rank = 0};
@@ -344,6 +353,7 @@ TEST(activation_extremes)
     static const Op ops[] = {OP_relu, OP_leaky_relu, OP_sigmoid,
                              OP_tanh, OP_gelu,       OP_silu};
     Arena mem = {0};
+
     for (size_t i = 0; i < 2 * sizeof ops / sizeof *ops; i++) {
         OpValues out;
         OpCase c = {.attr = op_default(ops[i / 2]), .rank = 0, .wrt = 1};

@@ -105,6 +105,7 @@ static void expect_sums(const Golden *g, int pair, Arena *mem, Dims s, int rank,
         sum[1] += user[i] * wave(i, 5, 23);
         scale += fabs(user[i]);
     }
+
     for (int k = 0; k < 2; k++) {
         double want = g->want[2 * pair + k];
         if (!(fabs(sum[k] - want) <= 1e-14 * (1 + scale)))
@@ -122,14 +123,17 @@ static void check(const Golden *g)
     OpDevice d;
     OpValues in = {.results = 0}, out;
     Tensor y;
+
     REQUIRE(opdevice_open(&backend_ref, 2, &d));
     REQUIRE(opcase_shape(c, &y));
+
     for (int i = 0; i < MAX_IN; i++) {
         if (!c->x[i].n) continue;
         in.count[i] = numel(c->x[i]);
         in.x[i] = wave_tensor(&mem, c->x[i], c->rank, 389 + 2 * i, 1009);
         for (int64_t k = 0; i == 4 && k < in.count[i]; k++) in.x[i][k] += 1;
     }
+
     in.results = numel(y.dim);
     in.dy = wave_tensor(&mem, y.dim, y.rank, 17, 41);
     REQUIRE(oprun(c, &d, &in, (OpOptions){0}, &mem, &out));

@@ -152,6 +152,7 @@ TEST(loss_gradient_is_scaled)
     // dy is the product of loss scale and the weights in a sum of losses
     static const double loss_scale = 65536;
     Arena mem = {0};
+
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
         const Sum *s = &sums[i];
         OpValues out;
@@ -226,6 +227,7 @@ TEST(loss_golden)
          golden_mse_grad},
     };
     Arena mem = {0};
+
     for (size_t i = 0; i < 2 * sizeof row / sizeof *row; i++) {
         OpValues out;
         OpCase c = {.attr = row[i / 2].attr, .rank = 1, .wrt = 1};
@@ -262,6 +264,7 @@ TEST(loss_extreme_logits)
 {
     static const double size[] = {100, 1e4, 1e30};
     Arena mem = {0};
+
     for (int i = 0; i < LOSSES * 2 * 2 * 3; i++) {
         Op op = losses[i / 12];
         // squares of 1e30 overflow in float
@@ -290,6 +293,7 @@ TEST(loss_almost_right)
     static const double x[2] = {20, 0}, target[1] = {0};
     const double rest = exp(-20);
     Arena mem = {0};
+
     for (size_t i = 0; i < 2; i++) {
         OpCase c = {.attr = op_default(OP_cross_entropy),
                     .rank = 0,
@@ -310,6 +314,7 @@ TEST(loss_masked_nan_has_no_say)
     // the last position is masked by the mask, or by a weight of 0
     static const double part[4] = {1, 1, 1, 0};
     Arena mem = {0};
+
     for (int i = 0; i < LOSSES * 2 * 2 * 2; i++) {
         Op op = losses[i / 8];
         int channels = i / 4 % 2 ? 3 : 1, by = i / 2 % 2 ? 2 : 3;
@@ -354,6 +359,7 @@ TEST(cross_entropy_wants_whole_numbers)
 {
     static const double part[4] = {1, 0, 1, 1};
     Arena mem = {0};
+
     for (int k = 0; k < 2; k++) {
         OpDevice d;
         OpValues in, out;

@@ -33,6 +33,7 @@ TEST(layer_norm_in_blocks)
                                  {3, 1, 7, 50, 65},
                                  {1, 1, 1, 130, 512},
                                  {1, 1, 1, 70, 1100}};
+
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         Arena mem = {0};
         OpValues in, one, three;

@@ -48,6 +48,7 @@ TEST(maxpool_winner)
 {
     static const double first[16] = {1, 0, 1, 0, 0, 0, 0, 0, //
                                      1, 0, 1, 0, 0, 0, 0, 0};
+
     for (int k = 0; k < 2; k++) {
         Arena mem = {0};
         OpValues out;
@@ -74,6 +75,7 @@ TEST(maxpool_of_minus_infinity)
 {
     static const double first[16] = {1, 1, 0, 1, 1, 1, 0, 1, //
                                      0, 0, 0, 0, 1, 1, 0, 1};
+
     for (size_t k = 0; k < 2; k++) {
         Arena mem = {0};
         OpValues out;
@@ -118,6 +120,7 @@ TEST(global_avgpool_in_blocks)
                                  {3, 1, 1, 270, 130},
                                  {4, 1, 1, 37, 4100}};
     static const double length[] = {1e9, 0.3, 0, NAN};
+
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         Arena mem = {0};
         OpValues in, one, three;

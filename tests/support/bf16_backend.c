@@ -55,6 +55,7 @@ static bool half_run(const Call *c)
         decode(c, c->x[i], c->half.x[i], &t[i]);
         call.x[i] = &t[i];
     }
+
     if (wants & HALF_DY) {
         decode(c, c->dy, c->half.dy, &t[2]);
         call.dy = &t[2];

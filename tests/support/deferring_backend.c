@@ -18,6 +18,7 @@ static Storage storage(const Call *c)
     default:
         break;
     }
+
     s.copies = backend_cpu.storage(c).copies;
     return s;
 }

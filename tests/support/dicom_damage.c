@@ -38,6 +38,7 @@ static size_t damaged(const KitFile *f, const WalkElement *e, int way,
     size_t end = e->offset + e->length;
     bool empty = !e->length || e->undefined;
     memcpy(out, f->bytes, f->size);
+
     switch (way) {
     case LEFT_OUT:
         if (e->undefined) return 0;
@@ -73,6 +74,7 @@ int damage_elements(const char *path, DamageLoad *load, void *ctx)
     Walk w;
     int refused = 0;
     long live = mem_live();
+
     REQUIRE(load(ctx));
     REQUIRE(kit_read(path, &f));
     WalkInput in = {
@@ -81,6 +83,7 @@ int damage_elements(const char *path, DamageLoad *load, void *ctx)
     long held = mem_live();
     uint8_t *out = malloc(2 * f.size);
     REQUIRE(out);
+
     for (uint32_t i = 0; i < w.count; i++)
         for (int way = 0; way < WAYS; way++) {
             size_t n = damaged(&f, &w.element[i], way, out);
@@ -94,6 +97,7 @@ int damage_elements(const char *path, DamageLoad *load, void *ctx)
                             way, err_text());
             EXPECT_INT(mem_live(), held);
         }
+
     free(out);
     write_out(path, f.bytes, f.size);
     walk_free(&w);

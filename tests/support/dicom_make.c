@@ -179,6 +179,7 @@ static void put_plane(Make *m, const MadeMulti *how, const double mm[3])
         make_numbers(m, TAG_ImageOrientationPatient, o, 6);
         make_out(m);
     }
+
     make_in(m, TAG_PixelMeasuresSequence);
     make_numbers(m, TAG_SliceThickness, &mm[2], 1);
     if (!how->no_spacing)
@@ -202,6 +203,7 @@ static void put_frame(Make *m, const MadeMulti *how, const double mm[3], int i,
         make_numbers(m, TAG_ImagePositionPatient, position, 3);
         make_out(m);
     }
+
     if (how->each) put_plane(m, how, mm);
     if (how->slope) {
         make_in(m, TAG_PixelValueTransformationSequence);
@@ -218,6 +220,7 @@ void make_multi(const MadeMulti *how, const char *path)
     Dims d = how->v->voxels.dim;
     const char *modality = how->modality ? how->modality : "MR";
     double mm[3];
+
     volume_spacing_mm(how->v, mm);
     make_begin(&m,
                !strcmp(modality, "CT") ? "1.2.840.10008.5.1.4.1.1.2.1"
@@ -231,18 +234,21 @@ void make_multi(const MadeMulti *how, const char *path)
         make_u16(&m, TAG_InConcatenationNumber, 1);
         make_u16(&m, TAG_InConcatenationTotalNumber, 2);
     }
+
     make_text(&m, TAG_PhotometricInterpretation, "MONOCHROME%d",
               how->monochrome1 ? 1 : 2);
     make_pixels(&m, d.d, d.h, d.w, 16, 16, true);
     make_in(&m, TAG_SharedFunctionalGroupsSequence);
     if (!how->each) put_plane(&m, how, mm);
     make_out(&m);
+
     if (!how->no_groups) {
         make_open(&m, TAG_PerFrameFunctionalGroupsSequence);
         for (int i = 0; i < d.d; i++)
             put_frame(&m, how, mm, i, how->order ? how->order[i] : i);
         make_close(&m);
     }
+
     size_t plane = (size_t)d.h * (size_t)d.w * 2;
     uint8_t *pixels = malloc(plane * (size_t)d.d);
     REQUIRE(pixels);
@@ -251,6 +257,7 @@ void make_multi(const MadeMulti *how, const char *path)
                (char *)how->v->voxels.data +
                    (size_t)(how->order ? how->order[i] : i) * plane,
                plane);
+
     make_put(&m, TAG_PixelData, pixels, plane * (size_t)d.d);
     free(pixels);
     make_save(&m, path);
@@ -269,6 +276,7 @@ static void put_contour(Make *m, const MadeSet *set, const MadeContour *c)
         make_text(m, TAG_ReferencedSOPInstanceUID, "%s", c->drawn);
         make_out(m);
     }
+
     make_text(m, TAG_ContourGeometricType, "%s",
               c->type ? c->type : "CLOSED_PLANAR");
     make_text(m, TAG_NumberOfContourPoints, "%d",
@@ -288,6 +296,7 @@ void make_set(const MadeSet *set, const char *path)
     make_text(&m, TAG_Modality, "RTSTRUCT");
     make_text(&m, TAG_SeriesDescription, "regions");
     make_text(&m, TAG_StructureSetLabel, "made");
+
     if (set->series) {
         make_in(&m, TAG_ReferencedFrameOfReferenceSequence);
         make_in(&m, TAG_RTReferencedStudySequence);
@@ -297,6 +306,7 @@ void make_set(const MadeSet *set, const char *path)
         make_out(&m);
         make_out(&m);
     }
+
     make_open(&m, TAG_StructureSetROISequence);
     for (int i = 0; i < set->regions; i++) {
         const MadeRegion *r = &set->region[i];
@@ -307,8 +317,10 @@ void make_set(const MadeSet *set, const char *path)
         make_text(&m, TAG_ROIName, "%s", r->name);
         make_item_end(&m);
     }
+
     make_close(&m);
     make_open(&m, TAG_ROIContourSequence);
+
     for (int i = set->regions - 1; i >= 0; i--) {
         const MadeRegion *r = &set->region[i];
         make_item(&m);
@@ -320,6 +332,7 @@ void make_set(const MadeSet *set, const char *path)
                   r->drawn_as ? r->drawn_as : r->number);
         make_item_end(&m);
     }
+
     make_close(&m);
     make_save(&m, path);
 }

@@ -157,6 +157,7 @@ const char *kit_damage(const KitRow *r, const char *name)
     how.syntax = r->syntax;
     REQUIRE(dicom_write_series(folder, &v, &how));
     volume_free(&v);
+
     for (int i = 1; r->edit && i <= KIT_SLICES; i++) {
         if (!r->all && i != 2) continue;
         char path[600];
@@ -186,6 +187,7 @@ static void run_row(const KitRow *r, int number)
                               &r->options, &a, &index);
     bool loaded =
         scanned && dicom_load(index.series, &r->options, &out, &notes);
+
     if (r->scope == NOTE) {
         bool found = false;
         for (const DicomNote *n = notes.first; n; n = n->next)
@@ -199,6 +201,7 @@ static void run_row(const KitRow *r, int number)
     } else {
         EXPECT_INT(err_kind(), ERR_DATA);
     }
+
     dicom_notes_free(&notes);
     volume_free(&out);
     arena_release(&a);

@@ -112,6 +112,7 @@ void image_bytes_jpeg(ImageBytes *f, int w, int h, int channels,
     unsigned char *bytes = NULL;
     unsigned long size = 0;
     uint8_t row[4 * 512];
+
     CHECK(w <= 512);
     z.err = jpeg_std_error(&errors);
     jpeg_create_compress(&z);
@@ -125,6 +126,7 @@ void image_bytes_jpeg(ImageBytes *f, int w, int h, int channels,
     z.restart_interval = (unsigned)restart;
     if (progressive) jpeg_simple_progression(&z);
     jpeg_start_compress(&z, TRUE);
+
     for (int y = 0; y < h; y++) {
         JSAMPROW p = row;
         for (int x = 0; x < w; x++)
@@ -132,6 +134,7 @@ void image_bytes_jpeg(ImageBytes *f, int w, int h, int channels,
                 row[x * channels + c] = (uint8_t)(40 * c + 3 * x + 5 * y);
         jpeg_write_scanlines(&z, &p, 1);
     }
+
     jpeg_finish_compress(&z);
     jpeg_destroy_compress(&z);
     f->size = 0;
@@ -201,6 +204,7 @@ void image_bytes_tiff(ImageBytes *f, bool big, const void *data, size_t count,
     at = f->size;
     image_bytes_put(f, 4, (uint32_t)at, 4, big);
     uint32_t entries = 0;
+
     for (int i = 0; i < tags; i++) {
         if (!tag[i].tag) continue;
         size_t e = at + 2 + 12 * (size_t)entries++;
@@ -211,6 +215,7 @@ void image_bytes_tiff(ImageBytes *f, bool big, const void *data, size_t count,
         image_bytes_put(f, e + 8, 0, 4, big);
         image_bytes_put(f, e + 8, tag[i].value, shorts ? 2 : 4, big);
     }
+
     image_bytes_put(f, at, entries, 2, big);
     image_bytes_put(f, f->size, 0, 4, big);
 }

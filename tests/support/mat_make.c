@@ -116,6 +116,7 @@ bool mat_read_x(const MatMaker *m)
     NpyArray a = {0};
     long live = mem_live();
     bool ok = mat_copy(m, &copy, &mat);
+
     if (!ok) EXPECT(!mat.variables && !mat.variable);
     ok = ok && mat_read(&mat, "x", 0, &a);
     if (!ok) EXPECT(!a.data && err_kind() == ERR_DATA);

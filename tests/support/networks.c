@@ -73,6 +73,7 @@ int net_conv(Net *n, int x, int filters, int kernel)
     int c = dims_of(n, x).c, kd = depth_of(n, x, kernel);
     int fan = c * kd * kernel * kernel;
     Attr a = op_default(OP_conv);
+
     a.conv.pd0 = a.conv.pd1 = kd / 2;
     a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = kernel / 2;
     n->layers++;
@@ -255,6 +256,7 @@ void *net_state(Net *n, Arena *mem, size_t *bytes)
     const Backend *be = session_backend(n->s);
     size_t real = dtype_bytes(be->real);
     size_t all = (size_t)q->total * real, part = (size_t)q->trained * real;
+
     *bytes = all + (size_t)q->states * part + sizeof(int64_t);
     char *out = arena_alloc(mem, *bytes), *at = out;
     int64_t count = session_state(n->s).count;
@@ -290,6 +292,7 @@ bool net_life(Net *n, const char *device, int threads, const Optim *o)
     TRY(session_plan(s, true, in, inputs, &p) && session_bind(s, p));
     TRY(session_feed(s, p, n->input[0], pixels));
     TRY(session_feed(s, p, n->input[1], mask));
+
     // a step call by call, then the capture of a CUDA graph, then its launch
     for (int i = 0; i < 3; i++) TRY(session_step(s, p, 0.01, 1, &r));
     TRY(session_blame(s, p, text, sizeof text, NULL));
@@ -299,6 +302,7 @@ bool net_life(Net *n, const char *device, int threads, const Optim *o)
     TRY(session_run(s, p) && session_read(s, p, n->root[0], mask));
     TRY(session_keep(s, p, n->root, 1) && readback_fetch(session_readback(s)));
     ok = true;
+
 done:
     session_close(s);
     return ok;

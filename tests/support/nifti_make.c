@@ -13,6 +13,7 @@ void put(Maker *m, size_t at, char type, double v)
         double d;
     } u = {{0}};
     size_t n = type == 'b' ? 1 : type == 's' ? 2 : type == 'i' ? 4 : 8;
+
     switch (type) {
     case 'b':
         u.b[0] = (uint8_t)v;
@@ -32,6 +33,7 @@ void put(Maker *m, size_t at, char type, double v)
     default:
         u.d = v;
     }
+
     REQUIRE(at + n <= ROOM);
     for (size_t k = 0; k < n; k++)
         m->bytes[at + k] = u.b[m->big ? n - 1 - k : k];

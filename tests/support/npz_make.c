@@ -58,6 +58,7 @@ void zip_add(Zip *z, Zip *entry, const char *name, int kind,
     uint32_t crc = (uint32_t)crc32(0, content, (uInt)size);
     bool wide = kind & (WIDE | ZIP64), behind = kind & BEHIND;
     int flags = behind ? 8 : 0, method = kind & DEFLATED ? 8 : 0;
+
     if (kind & DEFLATED)
         n = zip_deflate(content, size, packed);
     else
@@ -97,6 +98,7 @@ void zip_add(Zip *z, Zip *entry, const char *name, int kind,
     zip_put(entry, wide ? UINT32_MAX : z->local[k], 4);
     zip_bytes(entry, name, length);
     if (!wide) return;
+
     // an unknown extra field first, which the reader must skip
     zip_put(entry, 0x7777, 2), zip_put(entry, 1, 2), zip_put(entry, 0, 1);
     zip_put(entry, 1, 2), zip_put(entry, 24, 2);
@@ -110,6 +112,7 @@ void zip_finish(Zip *z, const Zip *entry, bool huge)
     size_t at = z->size;
     for (int k = 0; k < z->members; k++) z->central[k] += at;
     zip_bytes(z, entry->bytes, entry->size);
+
     if (huge) {
         size_t end64 = z->size;
         zip_bytes(z, "PK\6\6", 4);
@@ -121,6 +124,7 @@ void zip_finish(Zip *z, const Zip *entry, bool huge)
         zip_bytes(z, "PK\6\7", 4);
         zip_put(z, 0, 4), zip_put(z, end64, 8), zip_put(z, 1, 4);
     }
+
     z->end = z->size;
     zip_bytes(z, "PK\5\6", 4);
     zip_put(z, 0, 4);
@@ -168,6 +172,7 @@ bool zip_read_b(const Zip *zip)
     NpyArray a = {0};
     long live = mem_live();
     bool ok = zip_open(zip, &copy, &z);
+
     if (!ok) EXPECT(!z.entries && !z.entry);
     ok = ok && npz_read(&z, "b", 0, &a);
     if (!ok) EXPECT(!a.data && err_kind() == ERR_DATA);

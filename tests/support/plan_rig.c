@@ -19,6 +19,7 @@ void plan_rig_open(PlanRig *r, Net *n, const Backend *be, int threads,
                         n->roots + (n->loss >= 0 ? 1 : 0)));
     REQUIRE(params_open(&r->params, &n->g, be, r->dev, 4));
     REQUIRE(params_train(&r->params, 0));
+
     // gamma = 1 and beta = 0 would hide a kernel that ignores them
     for (int i = 0; i < r->params.count; i++) {
         Tensor t = params_tensor(&r->params, i, PARAM_VALUE, 0);
@@ -26,6 +27,7 @@ void plan_rig_open(PlanRig *r, Net *n, const Backend *be, int threads,
         for (int64_t k = 0; t.rank == RANK_VECTOR && k < t.dim.c; k++)
             tensor_set(&t, k, (double)rng_range(&g, (uint32_t)k, 0.5f, 1.5f));
     }
+
     int inputs = net_extents(n, count, r->input);
     r->spec = (PlanSpec){.graph = &n->g,
                          .params = &r->params,

@@ -38,8 +38,10 @@ static bool leaf(Work *w, int i, const void *const *input)
     const Params *q = w->s->params;
     Tensor *y = &w->out->y[i];
     size_t real = dtype_bytes(w->s->be->real);
+
     *y = n->y;
     y->type = w->s->be->real;
+
     for (int k = 0; k < w->s->inputs; k++) {
         if (w->s->input[k].node != i) continue;
         y->dim = w->s->input[k].dim;
@@ -48,6 +50,7 @@ static bool leaf(Work *w, int i, const void *const *input)
         memcpy(y->data, input[k], tensor_bytes(y));
         return true;
     }
+
     for (int k = 0; k < q->count; k++) {
         const Param *a = &q->list[k];
         if (a->node != i) continue;
@@ -67,12 +70,14 @@ static bool forward(Work *w, int i, void *dev, const Step *step)
     const Backend *be = w->s->be;
     Arena *mem = &w->out->mem;
     Tensor *y = &w->out->y[i], x[MAX_IN];
+
     if (dropped(w, n)) {
         *y = w->out->y[n->in[0]];
         w->wants[i] = w->wants[n->in[0]];
         w->dx[i] = w->dx[n->in[0]];
         return true;
     }
+
     Call *c = &w->call[i];
     w->attr[i] = n->attr;
     *c = (Call){.attr = &w->attr[i],
@@ -82,12 +87,14 @@ static bool forward(Work *w, int i, void *dev, const Step *step)
                 .node = i,
                 .train = w->s->train};
     memset(x, 0, sizeof x);
+
     for (int k = 0; k < MAX_IN; k++) {
         if (n->in[k] < 0) continue;
         c->x[k] = &w->out->y[n->in[k]];
         x[k] = *c->x[k];
         if (k < grad_operands(info) && w->wants[n->in[k]]) w->wants[i] = true;
     }
+
     *y = x[0];
     if (!info->shape(&n->attr, x, y)) return false;
     y->data = poisoned(mem, tensor_bytes(y));
@@ -95,6 +102,7 @@ static bool forward(Work *w, int i, void *dev, const Step *step)
     w->dx[i].data = poisoned(mem, tensor_bytes(y));
     if (!y->data || !w->dx[i].data) return false;
     c->y = y;
+
     // the needed memory may depend on the gradients that will exist
     Call ask = *c;
     if (w->s->loss >= 0)
@@ -122,6 +130,7 @@ static bool backward(Work *w, int i)
     const Node *n = &w->s->graph->node[i];
     Call c = w->call[i];
     c.dy = &w->dx[i];
+
     for (int k = 0; k < grad_operands(&op_info[n->attr.op]); k++) {
         if (n->in[k] < 0) continue;
         int v = owner(w, n->in[k]);
@@ -140,6 +149,7 @@ bool reference_run(const PlanSpec *spec, void *dev, const Step *step,
     const Graph *g = spec->graph;
     size_t n = (size_t)g->count, real = dtype_bytes(spec->be->real);
     Work w = {.s = spec, .out = out};
+
     *out = (ReferenceRun){.y = NULL};
     Arena *mem = &out->mem;
     w.used = arena_alloc(mem, n);
@@ -156,18 +166,21 @@ bool reference_run(const PlanSpec *spec, void *dev, const Step *step,
         return false;
     memcpy(out->value, spec->params->value, (size_t)spec->params->total * real);
     graph_ancestors(g, spec->root, spec->roots, w.used);
+
     if (spec->loss >= 0) {
         bool *more = arena_alloc(mem, n);
         if (!more) return false;
         graph_ancestors(g, &spec->loss, 1, more);
         for (size_t i = 0; i < n; i++) w.used[i] |= more[i];
     }
+
     for (int i = 0; i < g->count; i++) {
         if (!w.used[i]) continue;
         bool op = g->node[i].kind == NODE_OP;
         if (!(op ? forward(&w, i, dev, step) : leaf(&w, i, input)))
             return false;
     }
+
     if (spec->loss < 0) return true;
     tensor_set(&w.dx[spec->loss], 0, seed_grad);
     w.touched[spec->loss] = true;

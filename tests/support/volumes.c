@@ -14,6 +14,7 @@ void made_affine(int code, double turn, const double mm[3], double out[4][4])
     double u[3] = {2 / 7.0, 3 / 7.0, 6 / 7.0}, c = cos(turn), s = sin(turn);
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 3; k++) rotation[i][k] = u[i] * u[k] * (1 - c);
+
     for (int i = 0; i < 3; i++) {
         int k = (i + 1) % 3, l = (i + 2) % 3;
         rotation[i][i] += c;
@@ -55,6 +56,7 @@ Dataset *made_dataset(int cases, int per, int d, int h, int w)
     DatasetBuilder *b;
     Dataset *ds;
     REQUIRE(dataset_begin(NULL, &b));
+
     // added in reverse: the order must not matter
     for (int i = cases - 1; i >= 0; i--) {
         char key[32], patient[32];
@@ -66,6 +68,7 @@ Dataset *made_dataset(int cases, int per, int d, int h, int w)
         volume_free(&image);
         volume_free(&mask);
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }

@@ -559,6 +559,7 @@ int main(int argc, char **argv)
     for (const Case &c : warp_cases) all.push_back(c);
     for (const Case &c : kernel_cases) all.push_back(c);
     for (const Case &c : host_cases) all.push_back(c);
+
     for (const Case &c : all) {
         if (!number) printf("%d %s\n", c.number, c.name);
         if (c.number != number) continue;

@@ -38,6 +38,7 @@ static void test_orders(void)
         EXPECT(g[i] == i && a[i] == i); /* block 0 first, upwards */
         EXPECT(h[i] == 128 + 63 - i && d[i] == 128 + 63 - i);
     }
+
     /* after a barrier the last thread to arrive goes on, then its warp; round
      * robin starts again from the first thread */
     EXPECT(g[128 + 63] == 64 && g[128 + 32] == 65 && g[128] == 64 + 32);
@@ -66,6 +67,7 @@ static void test_indices(void)
     OK_LAUNCH();
     const std::vector<uint3> tt = t.get(), bb = b.get();
     size_t i = 0, wrong = 0;
+
     for (unsigned z = 0; z < 4; z++)
         for (unsigned y = 0; y < 3; y++)
             for (unsigned x = 0; x < 2; x++)
@@ -191,6 +193,7 @@ static void test_conversions(void)
             }
         }
     }
+
     EXPECT(wrong == 0);
     EXPECT(wrong_back == 0);
     EXPECT(wrong_between == 0);
@@ -204,6 +207,7 @@ static void test_arithmetic(void)
 {
     uint32_t state = 12345;
     size_t wrong = 0;
+
     for (int i = 0; i < 40000; i++) {
         state = state * 1664525u + 1013904223u;
         const unsigned short u = (unsigned short)(state >> 16);
@@ -226,6 +230,7 @@ static void test_arithmetic(void)
         wrong += (a < b) != (x < y) || (a == b) != (x == y) ||
                  __hge(p, q) != (r >= s);
     }
+
     EXPECT(wrong == 0);
     const __half one = __float2half(1.0f), tiny = __float2half(0x1p-11f);
     EXPECT((float)__hfma(one, one, tiny) == 1.0f);
@@ -288,6 +293,7 @@ static void test_devices(void)
     cudaDeviceProp p;
     float *at;
     const size_t memory = (size_t)2 << 30;
+
     emu_set_device(90, 2, "ok", 1 << 20);
     EXPECT(cudaGetDeviceCount(&n) == cudaSuccess && n == 2);
     OK(cudaGetDeviceProperties(&p, 1));
@@ -379,6 +385,7 @@ static void test_host_threads(void)
         OK(cudaMalloc(&sum[t], sizeof(unsigned)));
         OK(cudaMemset(sum[t], 0, sizeof(unsigned)));
     }
+
     for (int t = 0; t < 4; t++)
         threads.emplace_back([&, t] {
             for (int i = 0; i < 50; i++) {
@@ -386,6 +393,7 @@ static void test_host_threads(void)
                 OK(cudaDeviceSynchronize());
             }
         });
+
     for (std::thread &t : threads) t.join();
     for (int t = 0; t < 4; t++) {
         OK(cudaMemcpy(&got[t], sum[t], 4, cudaMemcpyDeviceToHost));

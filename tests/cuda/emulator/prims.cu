@@ -38,6 +38,7 @@ static __global__ void k_product(const float *a, const float *b, float *d)
     const int depth = type == 2 ? 8 : 16;
     uint32_t fa[4], fb[2];
     float fd[4];
+
     for (int i = 0; i < 4; i++) {
         const int row = g + 8 * (i & 1);
         const int k = type == 2 ? t + 4 * (i >> 1) : 2 * t + 8 * (i >> 1);
@@ -46,12 +47,14 @@ static __global__ void k_product(const float *a, const float *b, float *d)
                 : type == 1 ? pack_f16(p[0], p[1])
                             : pack_bf16(p[0], p[1]);
     }
+
     for (int i = 0; i < 2; i++) {
         const float *p = b + (type == 2 ? t + 4 * i : 2 * t + 8 * i) * 8 + g;
         fb[i] = type == 2   ? to_tf32(p[0])
                 : type == 1 ? pack_f16(p[0], p[8])
                             : pack_bf16(p[0], p[8]);
     }
+
     for (int i = 0; i < 4; i++)
         fd[i] = d[(g + 8 * (i >> 1)) * 8 + 2 * t + (i & 1)];
     if (type == 0) mma_bf16(fd, fa, fb);
@@ -74,6 +77,7 @@ template <int type> static void product(Words *got, Words *want)
     LAUNCH(k_product<type>, 1, 32, 0, 0, da.p, db.p, dd.p);
     OK_LAUNCH();
     for (float x : dd.get()) got->push_back(word_of(x));
+
     for (int r = 0; r < 16; r++) {
         for (int n = 0; n < 8; n++) {
             float sum = d[(size_t)r * 8 + n];
@@ -103,6 +107,7 @@ static void tf32(Words *got, Words *want)
             want->push_back((u + 0x1000u) & 0xffffe000u);
         }
     }
+
     Buffer<float> dx(x);
     Buffer<uint32_t> out(x.size());
     LAUNCH(k_tf32, 1, 32, 0, 0, dx.p, out.p, (int)x.size());
@@ -137,6 +142,7 @@ template <int n, bool transposed> static void matrices(Words *got, Words *want)
     LAUNCH((k_ldmatrix<n, transposed>), 1, 32, 0, 0, din.p, out.p);
     OK_LAUNCH();
     *got = out.get();
+
     for (int l = 0; l < 32; l++) {
         for (int i = 0; i < n; i++) {
             uint32_t pair[2];
@@ -158,6 +164,7 @@ static __global__ void k_copy(const uint32_t *in, uint32_t *out)
 {
     SMEM(uint32_t, tile, [2][32 * words]);
     const int l = threadIdx.x;
+
     for (int g = 0; g < 2; g++) {
         uint32_t *to = &tile[g][l * words];
         const uint32_t *from = in + (g * 32 + l) * words;
@@ -167,6 +174,7 @@ static __global__ void k_copy(const uint32_t *in, uint32_t *out)
         if constexpr (words == 4) cp_async16(to, from, valid);
         cp_async_commit();
     }
+
     cp_async_wait<1>();
     for (int i = 0; i < words; i++) out[l * words + i] = tile[0][l * words + i];
     cp_async_wait<0>();
@@ -182,6 +190,7 @@ template <int words> static void copies(Words *got, Words *want)
     LAUNCH(k_copy<words>, 1, 32, 0, 0, din.p, out.p);
     OK_LAUNCH();
     *got = out.get();
+
     for (size_t g = 0; g < 2; g++)
         for (size_t l = 0; l < 32; l++)
             for (size_t i = 0; i < words; i++) {
@@ -197,6 +206,7 @@ template <class T> static __global__ void k_shuffle(uint32_t *out)
     const int l = threadIdx.x;
     const T mine = (T)(100 + l);
     uint32_t *at = out + l;
+
     for (int width = 32; width >= 4; width /= 2) {
         for (int by = 0; by < 8; by += 3) {
             at[0] = (uint32_t)__shfl_sync(~0u, mine, by, width);
@@ -213,6 +223,7 @@ template <class T> static void shuffles(Words *got, Words *want)
     LAUNCH(k_shuffle<T>, 1, 32, 0, 0, out.p);
     OK_LAUNCH();
     *got = out.get();
+
     for (int width = 32; width >= 4; width /= 2)
         for (int by = 0; by < 8; by += 3)
             for (int form = 0; form < 4; form++)
@@ -240,6 +251,7 @@ static __global__ void k_votes(uint32_t *out)
     out[160 + l] = (uint32_t)__reduce_min_sync(~0u, 7 - l);
     out[192 + l] = (uint32_t)__reduce_max_sync(~0u, 7 - l);
     out[224 + l] = __reduce_xor_sync(~0u, 1u << l | (unsigned)l);
+
     /* half a warp votes on its own */
     const unsigned mask = l < 16 ? lower : ~lower;
     out[256 + l] = __ballot_sync(mask, l % 2);
@@ -256,6 +268,7 @@ static void votes(Words *got, Words *want)
         squares += l * l;
         all ^= 1u << l | l;
     }
+
     for (uint32_t what = 0; what < 9; what++)
         for (uint32_t l = 0; l < 32; l++) {
             uint32_t same = 0;
@@ -285,6 +298,7 @@ static void sums(Words *got, Words *want)
     LAUNCH(k_sums, 1, 32, 0, 0, out.p);
     OK_LAUNCH();
     for (double x : out.get()) got->push_back((uint32_t)x);
+
     for (int width = 32; width >= 1; width /= 2) {
         for (int what = 0; what < 4; what++) {
             for (int l = 0; l < 32; l++) {
@@ -300,6 +314,7 @@ static void sums(Words *got, Words *want)
             }
         }
     }
+
     for (uint32_t stride = 32; stride >= 1; stride /= 2)
         for (uint32_t l = 0; l < 32; l++) {
             uint32_t r = 0;
@@ -386,6 +401,7 @@ static void last(Words *got, Words *want)
     const uint32_t blocks = 16, threads = 64;
     Buffer<uint32_t> parts(20 * threads), out(Words(1 + threads, 0));
     Buffer<unsigned> words(std::vector<unsigned>(5, 0));
+
     for (uint32_t turn = 0; turn < 2; turn++) {
         LAUNCH(k_last, blocks, threads, 0, 0, parts.p, words.p, out.p);
         OK_LAUNCH();

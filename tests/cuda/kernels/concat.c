@@ -22,6 +22,7 @@ static void there_and_back(Bench *b, const int channels[2],
     const Attr concat = op_default(OP_concat);
     Tensor x[2], dx[2];
     Dims s = {2, 1, 3, 5, 0};
+
     for (int i = 0; i < 2; i++) {
         s.c = channels[i];
         x[i] = uniform(b, s, types[i], -3, 3),
@@ -29,19 +30,23 @@ static void there_and_back(Bench *b, const int channels[2],
         read_tensor(b, &x[i], v[i]);
         read_tensor(b, &dx[i], old[i]);
     }
+
     s.c = channels[0] + channels[1];
     Tensor y = tensor_of(b, s, y_type);
     Call c = {.attr = &concat, .x = {&x[0], &x[1]}, .y = &y};
     run(b, &c);
     read_tensor(b, &y, whole);
+
     for (int i = 0; i < ROWS * s.c; i++) {
         const int at = i % s.c, k = at >= channels[0];
         const int from = at - k * channels[0];
         EXPECT_NEAR(whole[i], kept(y_type, v[k][i / s.c * channels[k] + from]),
                     0);
     }
+
     c.dy = &y, c.dx[0] = &dx[0], c.dx[1] = &dx[1], c.fresh = 1;
     run(b, &c);
+
     for (int k = 0; k < 2; k++) {
         read_tensor(b, &dx[k], v[k]);
         for (int i = 0; i < ROWS * channels[k]; i++) {
@@ -57,6 +62,7 @@ TEST(concat_of_each_type)
 {
     static const int channels[][2] = {{8, 16}, {4, 12}, {1, 10}, {3, 8}};
     static const Dtype narrow[] = {BF16, F16};
+
     for (int n = 0; n < 2; n++)
         for (int i = 0; i < 4; i++)
             for (int k = 0; k < 8; k++) {

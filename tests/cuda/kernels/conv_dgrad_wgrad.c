@@ -77,6 +77,7 @@ static void agrees(Precision p, const Layer *s)
     Bench b;
     NormAct h, of[2];
     Call c;
+
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     Dims part[2] = {s->x, s->x};
@@ -127,6 +128,7 @@ static void agrees(Precision p, const Layer *s)
     run(&b, &c);
     emu_set_order(getenv("EMU_ORDER") ? getenv("EMU_ORDER") : "g");
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+
     for (int i = 0; i <= s->concat; i++) {
         same(&b, &combined.dx[i], &reordered.dx[i]);
         near(&b, &combined.dx[i], &separate.dx[i], unit * unit);
@@ -136,6 +138,7 @@ static void agrees(Precision p, const Layer *s)
         near_grad_sums(&b, &combined.sums[i], &reordered.sums[i],
                        is_deferred(s, i), 0);
     }
+
     near(&b, &combined.dw, &separate.dw, unit * unit);
     same(&b, &combined.dw, &reordered.dw);
     bench_close(&b);
@@ -181,6 +184,7 @@ TEST(dgrad_wgrad_not_otherwise)
         {OP_conv, {1, 1, 8, 16, WIDE}, {WIDE, 1, 3, 3, WIDE}, 1, 1, 1},
     };
     const int count = sizeof others / sizeof *others;
+
     for (int i = 0; i < count; i++) {
         Bench b;
         NormAct h;

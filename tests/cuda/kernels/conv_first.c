@@ -63,6 +63,7 @@ TEST(conv_first_not_otherwise)
         {2, {1, 1, 8, 7, 2}, 12, 3, 1, 1, 1, 1},
         {2, {1, 1, 8, 7, 4}, 16, 3, 1, 1, 1, 1},
     };
+
     for (int i = 0; i < 5; i++) {
         OpCase c = windowed_case(&others[i], 1, 6);
         OpCheck k = {.be = &backend_cuda,

@@ -54,6 +54,7 @@ TEST(small_cin_not_otherwise)
         {2, {1, 1, 8, 7, 10}, 16, 3, 1, 1, 1, 1},
     };
     enum { COUNT = sizeof others / sizeof *others };
+
     for (int i = 0; i < COUNT; i++) {
         OpCase c = windowed_case(&others[i], 2, 7);
         OpCheck k = {.be = &backend_cuda,
@@ -92,6 +93,7 @@ static void operands(Bench *b, const Pair *s, Tensor x[3])
     const Attr concat = op_default(OP_concat);
     const Dtype type = precision_copy(b->precision);
     Dims one = s->shape.x, two = s->shape.x;
+
     one.c = s->first, two.c -= s->first;
     x[0] = uniform(b, one, F32, -1, 1), x[1] = uniform(b, two, F32, -1, 1);
     x[2] = tensor_of(b, s->shape.x, type);
@@ -113,6 +115,7 @@ static void implicit_concat(Precision p, const Pair *s, bool plain)
     NormAct h;
     Call c[2];
     Tensor x[3], y[2], dw[2], dy[2], gamma[2], beta[2];
+
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(&s->shape);
@@ -133,6 +136,7 @@ static void implicit_concat(Precision p, const Pair *s, bool plain)
     EXPECT_INT(emu_launch_count("small_cin_kernel"), 1);
     EXPECT_INT(emu_launch_count("stats_kernel"), 0);
     same(&b, &y[1], &y[0]);
+
     for (int i = 0; i < 2; i++) {
         b.draws = 100;
         dy[i] = uniform(&b, y[0].dim, type, -1, 1);

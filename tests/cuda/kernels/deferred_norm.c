@@ -72,6 +72,7 @@ static void norm_on_load_agrees(Precision p, const Shape *s)
     Tensor out[2], dx[2], dw[2];
     const Tensor dz = uniform(&b, z.dim, y16 ? type : F32, -1, 1);
     const Tensor half = uniform(&b, z.dim, type, -1, 1);
+
     for (int i = 0; i < 2; i++) {
         out[i] = tensor_of(&b, z.dim, y16 ? type : F32);
         dx[i] = tensor_of(&b, y.dim, type);
@@ -83,6 +84,7 @@ static void norm_on_load_agrees(Precision p, const Shape *s)
         if (!y16) c.half.dy = &half;
         run(&b, &c);
     }
+
     same(&b, &out[0], &out[1]);
     same(&b, &dx[0], &dx[1]);
     same(&b, &dw[0], &dw[1]);
@@ -174,8 +176,10 @@ static void check_deferred(Precision p, const Shape *s, bool after)
     read_tensor(&b, &applied, normed);
     for (int i = 1; i <= 2; i++) read_tensor(&b, &h.x[i], k[i]);
     for (int i = 0; i < 2; i++) read_tensor(&b, &h.x[3 + i], moved[i]);
+
     // half a unit in the last place, relative
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+
     for (int c = 0; c < channels; c++) {
         double mean, var, most = 0;
         moments(y, rows, channels, c, &mean, &var);
@@ -195,6 +199,7 @@ static void check_deferred(Precision p, const Shape *s, bool after)
         const double rest = moved[1][c] - 0.1 * var * n / (n - 1);
         EXPECT(rest > 0.8999 && rest < 1.8001);
     }
+
     mem_free(y);
     bench_close(&b);
 }
@@ -237,6 +242,7 @@ TEST(deferred_norm_after_conv_first)
         // warps that compute more than one piece
         {OP_conv, {1, 1, 259, 517, 1}, {8, 1, 1, 1, 1}, 1, 0, 1},
     };
+
     for (int i = 0; i < 5; i++) {
         emu_reset_counts();
         check_deferred(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i],
@@ -255,6 +261,7 @@ TEST(deferred_norm_after_small_cin)
         {OP_conv, {1, 1, 1, 3, 7}, {8, 1, 1, 1, 7}, 1, 0, 1},
         {OP_conv, {2, 1, 31, 133, 6}, {24, 1, 3, 3, 6}, 1, 1, 1},
     };
+
     for (int i = 0; i < 5; i++) {
         emu_reset_counts();
         check_deferred(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i],
@@ -291,6 +298,7 @@ static void same_part(Bench *b, const Tensor *p, const Tensor *q, int from)
     const int64_t rows = numel(p->dim) / p->dim.c;
     double *v = mem_alloc((size_t)numel(p->dim) * sizeof *v);
     double *w = mem_alloc((size_t)numel(q->dim) * sizeof *w);
+
     REQUIRE(v && w);
     read_tensor(b, p, v);
     read_tensor(b, q, w);
@@ -352,6 +360,7 @@ static void implicit_concat(Precision p, const Shape *s, int first, int how)
         b.draws = 100;
         dw[i] = uniform(&b, s->w, F32, -1, 1);
     }
+
     dx[0] = uniform(&b, one, type, -1, 1),
     dx[1] = uniform(&b, two, type, -1, 1);
     dx[2] = tensor_of(&b, s->x, type);
@@ -387,8 +396,10 @@ TEST(deferred_norm_of_implicit_concat)
         {OP_upconv, {2, 1, 7, 9, 56}, {56, 1, 4, 4, 24}, 2, 1, 1},
         {OP_upconv, {1, 3, 5, 4, 72}, {72, 4, 4, 4, 1}, 2, 1, 1},
     };
+
     // the checked build takes every third case, others for each shape
     const int by = given_once() ? 3 : 1;
+
     for (int i = 0; i < 3; i++)
         for (int how = i % by; how < HOWS; how += by)
             // at least one gradient is computed
@@ -423,6 +434,7 @@ TEST(deferred_norm_of_implicit_concat_of_parts)
         {OP_upconv, {1, 1, 3, 2, 1024}, {1024, 1, 4, 4, 32}, 2, 1, 1},
         {OP_upconv, {1, 1, 3, 2, 64}, {64, 1, 4, 4, 256}, 2, 1, 1},
     };
+
     for (int i = 0; i < 4; i++)
         for (int how = 0; how < HOWS; how += ADDED + i % 2) {
             emu_reset_counts();

@@ -71,6 +71,7 @@ static bool gather_off(void *dev, const Gather *g)
     Change *change = mem_alloc(changes + 1);
     bool ok = change && be->gather(dev, g) &&
               (!changes || be->download(dev, change, g->change, changes));
+
     for (int f = 0; ok && f < g->fields; f++) {
         int64_t one = numel(g->field[f].dim);
         size_t bytes = sizeof(float) * (size_t)(one * g->count);
@@ -82,6 +83,7 @@ static bool gather_off(void *dev, const Gather *g)
         ok = ok && be->upload(dev, g->field[f].out, x, bytes);
         mem_free(x);
     }
+
     mem_free(change);
     return ok;
 }
@@ -102,6 +104,7 @@ TEST(gpu_data_may_round_in_its_own_way)
     k.report = NULL;
     off_ulps = 0, off_share = 1e-3f;
     datacheck_run(&k);
+
     // each batch of varying samples with intensity steps
     EXPECT(k.failures > 150);
 }
@@ -129,16 +132,19 @@ TEST(gpu_data_labels_are_bytes)
     void *dev;
     DeviceDataset *r;
     size_t bytes;
+
     EXPECT(device_dataset_bytes(field, 3, 5, &bytes));
     EXPECT_INT(bytes, 5 * 42 * (4 + 2 * 4 + 1));
     REQUIRE(backend_cuda.open(0, 1, &dev));
     REQUIRE(device_dataset_open(&backend_cuda, dev, field, 3, 5, 0, &r));
+
     for (int i = 0; i < 4; i++) {
         x[2][41] = wrong[i];
         EXPECT_FAIL(device_dataset_put(r, 1, value),
                     "wanted a whole number 0 to 255");
         EXPECT_INT(err_kind(), ERR_DATA);
     }
+
     x[2][41] = 255;
     EXPECT(device_dataset_put(r, 1, value));
     device_dataset_close(r);
@@ -163,6 +169,7 @@ TEST(gpu_data_room_and_copies)
     void *dev, *a, *b;
     size_t before, after;
     float x[3] = {1, 2, 3}, y[3] = {0};
+
     REQUIRE(be->open(0, 1, &dev));
     REQUIRE(be->room(dev, &before) && be->alloc(dev, 1 << 20, &a));
     REQUIRE(be->room(dev, &after) && be->alloc(dev, sizeof x, &b));
@@ -191,6 +198,7 @@ static bool one_batch(void)
     size_t room;
     bool ok = false;
     int steps = augment_decide(&s, 1, 0, 0, f.dim, change);
+
     TRY(backend_cuda.open(0, 1, &dev));
     TRY(backend_cuda.room(dev, &room));
     TRY(backend_cuda.alloc(dev, sizeof zero, &batch.data));
@@ -199,6 +207,7 @@ static bool one_batch(void)
     TRY(device_dataset_gather(r, &number, 1, change, steps, out));
     TRY(backend_cuda.sync(dev));
     ok = true;
+
 done:
     device_dataset_close(r);
     if (dev) backend_cuda.release(dev, batch.data);
@@ -212,6 +221,7 @@ TEST(gpu_data_fails_at_every_call)
     REQUIRE(one_batch());
     long calls = emu_fail_count(), host = mem_live();
     EXPECT(calls > 15);
+
     for (long k = 1; k <= calls; k++) {
         err_set(ERR_NONE, "");
         emu_fail_at(k, LAUNCH_FAILURE, 0);
@@ -222,6 +232,7 @@ TEST(gpu_data_fails_at_every_call)
         if (mem_live() != host || emu_live_bytes())
             test_failed(__FILE__, __LINE__, "call %ld: something is left", k);
     }
+
     for (long k = 0; k < 4; k++) {
         mem_fail_after(k, false);
         bool ok = one_batch();

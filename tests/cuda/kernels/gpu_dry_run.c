@@ -62,6 +62,7 @@ TEST(gpu_dry_run_needs_no_driver)
                {OPTIM_sgd, PRECISION_tf32},
                {OPTIM_adam, PRECISION_bf16},
                {OPTIM_adamw, PRECISION_f16}};
+
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
         Net n;
         LaunchLog r = {0};
@@ -133,6 +134,7 @@ TEST(gpu_dry_run_ends_with_its_session)
     Net n;
     LaunchLog r = {0};
     Optim o = optim_default(OPTIM_adamw);
+
     emu_set_device(80, 1, "ok", (size_t)1 << 28);
     small_unet(&n);
     dry_run_one(&n, &o, PRECISION_f32, &r);

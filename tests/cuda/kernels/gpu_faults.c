@@ -65,6 +65,7 @@ TEST(gpu_is_missing)
     Net n;
     net_linear(&n);
     long live = mem_live();
+
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         SessionSpec spec = {.graph = &n.g,
                             .root = n.root,
@@ -87,6 +88,7 @@ TEST(gpu_is_missing)
         EXPECT(strstr(session_why(s), row[i].want));
         session_close(s);
     }
+
     good_device();
     net_free(&n);
 }
@@ -173,9 +175,11 @@ TEST(gpu_fails_at_every_call)
     Net n;
     Optim o = optim_default(OPTIM_adamw);
     long calls = good_life(&n, &o), host = mem_live();
+
     // copies, launches, allocations: far more calls than ten
     EXPECT(calls > 100);
     nothing_left(host, "no failure", 0);
+
     for (long k = 1; k <= calls; k += given_every()) {
         const struct Fault *f = &faults[k % FAULTS];
         err_set(ERR_NONE, "");
@@ -188,6 +192,7 @@ TEST(gpu_fails_at_every_call)
         if (!ok) said(f->name, f->advice, k);
         nothing_left(host, "call", k);
     }
+
     EXPECT(one_life(&n, &o));
     net_free(&n);
 }
@@ -199,6 +204,7 @@ TEST(gpu_first_step_is_repeated)
     Optim o = optim_default(OPTIM_sgd);
     long failed = 0;
     bool ok = false;
+
     for (long k = 1; !ok; k++) {
         Net n;
         StepResult r;
@@ -228,6 +234,7 @@ TEST(gpu_faults_in_every_launch)
     Optim o = optim_default(OPTIM_adamw);
     long calls = good_life(&n, &o), launches = emu_launch_count(NULL);
     long host = mem_live(), faulted = 0, named = 0;
+
     // the first launch from call k on faults, so many k hit the same launch.
     // The launch itself succeeds; a call that waits for it, or a later one,
     // returns the error
@@ -247,6 +254,7 @@ TEST(gpu_faults_in_every_launch)
         emu_reset_device();
         nothing_left(host, "launch", k);
     }
+
     emu_fail_at(0, 0, 0);
     emu_reset_device();
     EXPECT(faulted > launches / 3 / given_every());
@@ -264,6 +272,7 @@ TEST(gpu_is_too_small)
     life_net(&n);
     long host = mem_live();
     bool ok = false;
+
     for (size_t bytes = 256; !ok && bytes < (size_t)1 << 20; bytes *= 2) {
         err_set(ERR_NONE, "");
         emu_set_device(80, 1, "ok", bytes);
@@ -280,7 +289,9 @@ TEST(gpu_is_too_small)
         }
         nothing_left(host, "bytes", (long)bytes);
     }
+
     EXPECT(ok);
+
     // when a plan does not fit, only the plan is lost: the session goes on with
     // another one
     Plan *p;
@@ -308,6 +319,7 @@ TEST(gpu_order_does_not_matter)
     Arena mem = {NULL};
     const void *first = NULL;
     size_t bytes;
+
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         Net n;
         Optim o = optim_default(OPTIM_adamw);
@@ -323,6 +335,7 @@ TEST(gpu_order_does_not_matter)
             test_failed(__FILE__, __LINE__, "order %s: other bits", order[i]);
         net_free(&n);
     }
+
     emu_set_order("g");
     emu_set_streams("late");
     arena_release(&mem);

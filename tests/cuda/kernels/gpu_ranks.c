@@ -108,6 +108,7 @@ static bool says_why(Ranks *r, void *context)
     Optim o = optim_default(OPTIM_adam);
     Net n;
     char device[16];
+
     (void)context;
     snprintf(device, sizeof device, "cuda:%d", r->rank);
     make_net(&n, BCE, PRECISION_f32);

@@ -24,6 +24,7 @@ static void *train(bool careful, const char *streams, Arena *mem, size_t *bytes)
         unsetenv("SEG_CAREFUL");
     net_small(&n);
     net_open(&n, "cuda", 1, &o);
+
     for (int i = 0; i < STEPS; i++) {
         StepResult r;
         Plan *p = net_plan(&n, true, i == 7 ? 4 : 1 + i / 2 % 2);
@@ -42,6 +43,7 @@ static void *train(bool careful, const char *streams, Arena *mem, size_t *bytes)
         net_feed(&n, p, 99);
         REQUIRE(session_run(n.s, p));
     }
+
     void *out = net_state(&n, mem, bytes);
     net_free(&n);
     unsetenv("SEG_CAREFUL");
@@ -71,8 +73,10 @@ TEST(gpu_step_is_one_launch)
     Net n;
     Optim o = optim_default(OPTIM_adamw);
     long launches = 0, calls = 0;
+
     net_small(&n);
     net_open(&n, "cuda", 1, &o);
+
     for (uint32_t i = 0; i < 6; i++) {
         Plan *p = net_plan(&n, true, 2);
         net_feed(&n, p, i);
@@ -87,10 +91,13 @@ TEST(gpu_step_is_one_launch)
         }
         if (i > 1) launches = emu_launch_count(NULL), calls = emu_fail_count();
     }
+
     EXPECT(launches > 60);
+
     // upload of the step's parameters; graph launch, report, its event, the
     // wait for it
     EXPECT(calls < 20);
+
     // all parameters in one launch
     emu_reset_counts();
     EXPECT(net_step(&n, 2, 1, 0.01, 1).applied);
@@ -109,6 +116,7 @@ TEST(gpu_uploads_without_waiting)
     const Backend *be = &backend_cuda;
     unsigned char *host = mem_alloc(MOST), *back = mem_alloc(MOST);
     REQUIRE(host && back);
+
     for (int k = 0; k < 4; k++) {
         void *dev, *at;
         emu_set_streams(streams[k]);
@@ -140,6 +148,7 @@ TEST(gpu_uploads_without_waiting)
         be->release(dev, at);
         be->close(dev);
     }
+
     emu_set_streams("late");
     mem_free(host);
     mem_free(back);
@@ -158,6 +167,7 @@ TEST(gpu_times_calls)
     Plan *p = net_plan(&n, true, 2);
     net_feed(&n, p, 1);
     PlanRun run = {.backward = true, .seed_grad = 1};
+
     for (int k = 0; k < 2; k++) {
         REQUIRE(plan_time(p, &run, time, MOST, &count));
         EXPECT_INT(count, plan_calls(p));
@@ -165,6 +175,7 @@ TEST(gpu_times_calls)
             EXPECT(time[i].ms >= 0 && time[i].ms < 1e4);
         EXPECT(!time[0].backward && time[count - 1].backward);
     }
+
     REQUIRE(plan_time(p, &run, time, 3, &count));
     EXPECT_INT(count, 3);
     net_free(&n);
@@ -177,11 +188,13 @@ TEST(gpu_two_at_a_time)
     Arena mem = {NULL};
     size_t bytes;
     Optim o = optim_default(OPTIM_adamw);
+
     emu_set_device(80, 2, "ok", (size_t)1 << 30);
     net_small(&a);
     net_small(&b);
     net_open(&a, "cuda:0", 1, &o);
     net_open(&b, "cuda:1", 1, &o);
+
     for (uint32_t i = 0; i < 4; i++) {
         EXPECT(net_step(&a, 2, i, 0.01, 1).applied);
         EXPECT(net_step(&b, 2, i, 0.01, 1).applied);
@@ -191,6 +204,7 @@ TEST(gpu_two_at_a_time)
         net_feed(&b, net_plan(&b, true, 2), 9);
         REQUIRE(session_run(a.s, p));
     }
+
     const void *x = net_state(&a, &mem, &bytes);
     const void *y = net_state(&b, &mem, &bytes);
     EXPECT(!memcmp(x, y, bytes));

@@ -110,6 +110,7 @@ static int check_sqnorms(Net *n, const Plan *p, double *all)
     int with_sums = 0;
     double *sums = fetch(n, s->left, (size_t)s->lefts * sizeof *sums);
     float *g = fetch(n, q->grad, (size_t)q->trained * sizeof *g);
+
     *all = 0;
     for (int i = 0; i < q->count; i++) {
         const Param *a = &q->list[i];
@@ -129,6 +130,7 @@ static int check_sqnorms(Net *n, const Plan *p, double *all)
         EXPECT_NEAR(got, want, 1e-12 * want);
         with_sums++;
     }
+
     mem_free(sums);
     mem_free(g);
     return with_sums;
@@ -142,6 +144,7 @@ static void check_steps(const Way *way, int want)
     double all;
     open_way(&n, way);
     const Plan *p = net_plan(&n, true, way->count);
+
     for (uint32_t i = 0; i < (given_once() ? 1 : 3); i++) {
         const StepResult r = step(&n, way, 5 * i);
         const double scale = session_grad_scale(n.s);
@@ -184,6 +187,7 @@ TEST(grad_sqnorm_any_order)
     const Way way = {PRECISION_bf16, false, 1, 2};
     double first = 0;
     const size_t orders = given_once() ? 2 : sizeof order / sizeof *order;
+
     for (size_t k = 0; k < orders; k++) {
         Net n;
         emu_set_order(order[k]);
@@ -226,6 +230,7 @@ TEST(grad_sqnorm_many_layers)
         x = net_op(&n, OP_add, x, y, -1);
         if (i % 8 == 7) x = net_norm(&n, x); // else values grow
     }
+
     n.root[n.roots++] = x;
     n.loss = net_op(&n, OP_mse, x, target, -1);
     net_open(&n, "cuda", 1, &o);
@@ -233,6 +238,7 @@ TEST(grad_sqnorm_many_layers)
     const Plan *p = net_plan(&n, true, 2);
     EXPECT(r.applied);
     EXPECT_INT(check_sqnorms(&n, p, &all), MAX_RESTS - 1);
+
     // the first layer is the start of the parameters
     EXPECT_INT(plan_sqnorms(p)->rests, MAX_RESTS - 1);
     EXPECT_NEAR(r.grad_norm, sqrt(all), 1e-12 * r.grad_norm);

@@ -60,12 +60,14 @@ static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
     const int64_t count = numel(dx->dim), rows = count / channels;
     double *v = mem_alloc((size_t)(2 * count) * sizeof *v);
     double k[MAX_IN][256];
+
     REQUIRE(v && channels <= 256);
     read_tensor(b, dx, v);
     if (h) {
         read_tensor(b, x, v + count);
         for (int i = 1; i <= 2; i++) read_tensor(b, &h->x[i], k[i]);
     }
+
     for (int c = 0; c < channels; c++) {
         double mean = 0, rstd = 1;
         if (h) stat_of(h, v + count + c, rows, channels, &mean, &rstd);
@@ -138,6 +140,7 @@ static void layer_sums(Precision p, const Shape *s, bool deferred, bool add)
     const Tensor sums = sums_of_extents(&b, s->x);
     const Dims extent[ALL] = {y.dim, s->w, {1, 1, 1, 1, z.dim.c}};
     Tensor d[2][ALL];
+
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same random values in both runs
         z.data = NULL;
@@ -152,6 +155,7 @@ static void layer_sums(Precision p, const Shape *s, bool deferred, bool add)
         if (i) c.sums.dx[0] = &sums;
         run(&b, &c);
     }
+
     for (int k = 0; k < (add ? ALL : DW); k++) same(&b, &d[0][k], &d[1][k]);
     check_sums(&b, &sums, &d[1][DX], &y, deferred ? &h : NULL);
     bench_close(&b);
@@ -177,12 +181,14 @@ static void check_reader(Bench *b, const Tensor *sums, const Tensor *x,
     const int channels = x->dim.c;
     const int64_t rows = numel(x->dim) / channels;
     double got[1026], gamma[256], made[2][256];
+
     read_tensor(b, sums, got);
     read_tensor(b, &h->x[1], gamma);
     for (int i = 0; i < 2; i++) read_tensor(b, &h->dx[2 - i], made[i]);
     double *v = mem_alloc((size_t)numel(x->dim) * sizeof *v);
     REQUIRE(v);
     read_tensor(b, x, v);
+
     for (int c = 0; c < channels; c++) {
         double mean, rstd;
         stat_of(h, v + c, rows, channels, &mean, &rstd);
@@ -252,6 +258,7 @@ static void call_sums(Bench *b, Call c, const Tensor *dz, NormAct *h, bool add)
     Tensor dx[2];
     if (h) c.x_norm[0] = &h->deferred_norm;
     run(b, &c);
+
     for (int i = 0; i < 2; i++) {
         b->draws = 100; // the same random values in both runs
         dx[i] = uniform(b, y->dim, y->type, -1, 1);
@@ -260,6 +267,7 @@ static void call_sums(Bench *b, Call c, const Tensor *dz, NormAct *h, bool add)
         if (i) c.sums.dx[0] = &sums;
         run(b, &c);
     }
+
     same(b, &dx[0], &dx[1]);
     check_sums(b, &sums, &dx[1], y, h);
 }
@@ -339,6 +347,7 @@ static void implicit_concat(int how)
     Call c = {.attr = &attr, .y = &z, .dy = &dz, .fresh = ~0u};
     c.x[0] = far ? &other : &y, c.x[1] = &w2, c.x[X2] = far ? &y : &other;
     c.x_norm[far ? X2 : 0] = &h.deferred_norm;
+
     for (int i = 0; i < 2; i++) {
         const int k = i ? X2 : 0;
         dx[i] = uniform(&b, half[i], BF16, -1, 1);
@@ -346,6 +355,7 @@ static void implicit_concat(int how)
         if (!(i ? two : one)) continue;
         c.dx[k] = &dx[i], c.sums.dx[k] = &sums[i];
     }
+
     for (int i = 0; i < 2; i++)
         if (i ? two : one) EXPECT(has_sums(&b, c, i ? X2 : 0));
     run(&b, &c);
@@ -397,6 +407,7 @@ TEST(grad_sums_for_norm_bwd)
     Tensor y = deferred_conv(&b, &conv, &x, &w, &h, &c), dx[2], dk[2][3];
     const Tensor sums = sums_of_extents(&b, y.dim);
     c.y = &y, c.fresh = ~0u;
+
     for (int i = 0; i < 2; i++) {
         b.draws = 200; // the same random values in both runs
         const Tensor dy = uniform(&b, y.dim, BF16, -1, 1);
@@ -414,12 +425,14 @@ TEST(grad_sums_for_norm_bwd)
         run(&b, &c);
         EXPECT_INT(emu_launch_count("grads_kernel"), !i);
     }
+
     double v[2][2 * 9 * 11 * 8];
     for (int k = 1; k <= 2; k++) {
         for (int i = 0; i < 2; i++) read_tensor(&b, &dk[i][k], v[i]);
         for (int i = 0; i < C; i++)
             EXPECT_NEAR(v[0][i], v[1][i], 1e-3 + 1e-4 * fabs(v[0][i]));
     }
+
     for (int i = 0; i < 2; i++) read_tensor(&b, &dx[i], v[i]);
     for (int i = 0; i < 2 * 9 * 11 * 8; i++)
         EXPECT_NEAR(v[0][i], v[1][i], 0.02 * (1 + fabs(v[0][i])));

@@ -53,9 +53,11 @@ TEST(grid_reduce_dw)
         const OpCase c = linear(parts[i] * POSITIONS, 1, 1, 2);
         agrees(&c, PRECISION_f32);
     }
+
     // tiles of 16 x 8 that w fills in part; 33 and 9 partial sums per tile
     static const Precision all[] = {PRECISION_f32, PRECISION_tf32,
                                     PRECISION_bf16, PRECISION_f16};
+
     for (int i = 0; i < 4; i++) {
         OpCase c =
             linear((given_once() && i % 2 ? 3 : 33) * POSITIONS, 12, 20, 2);
@@ -82,9 +84,11 @@ TEST(grid_reduce_dw_of_groups)
         const OpCase c = by_groups(parts[i] * POSITIONS, 2, 1);
         agrees(&c, PRECISION_f32);
     }
+
     // more channels than a block takes, and five taps where a block takes four
     OpCase c = by_groups(3 * POSITIONS + 5, 34, 5);
     agrees(&c, PRECISION_bf16);
+
     // so many columns that there is one partial sum; its warps have a chain of
     // 512 positions and a second one
     c = by_groups(8 * 513, 2, 1030);

@@ -23,10 +23,12 @@ static OpCase case_of(const Case *c)
     const bool up = c->op == OP_upconv;
     OpCase out = {.attr = op_default(c->op), .rank = c->rank, .wrt = 1};
     int *k[] = {&out.x[1].d, &out.x[1].h, &out.x[1].w};
+
     out.x[0] = c->x;
     out.x[1] = (Dims){1, 1, 1, 1, 1};
     out.x[1].n = up ? c->x.c : c->filters;
     out.x[1].c = (up ? c->filters : c->x.c) / c->groups;
+
     // conv and upconv have the same attributes in the same order
     int *s[] = {&out.attr.conv.sd, &out.attr.conv.sh, &out.attr.conv.sw};
     int *lo[] = {&out.attr.conv.pd0, &out.attr.conv.ph0, &out.attr.conv.pw0};
@@ -53,11 +55,13 @@ static int tiles_agree(const OpCase *c, Precision p)
     Arena mem = {NULL};
     OpValues in, free_choice;
     int made = 0;
+
     REQUIRE(opdevice_open(&backend_cuda, 1, &d));
     d.precision = p;
     REQUIRE(opcase_values(c, &mem, &in));
     REQUIRE(oprun(c, &d, &in, (OpOptions){0}, &mem, &free_choice));
     EXPECT(igemm_tile_taken() != TILE_NONE);
+
     for (int i = 1; i <= igemm_tile_count(); i++) {
         OpValues one;
         igemm_tile_want(i);
@@ -73,6 +77,7 @@ static int tiles_agree(const OpCase *c, Precision p)
             EXPECT(same_bits(free_choice.dx[0], one.dx[0], one.count[0]));
         igemm_tile_want(TILE_ANY);
     }
+
     opdevice_close(&d);
     arena_release(&mem);
     return made;
@@ -91,6 +96,7 @@ TEST(tiles_same_bits)
         {OP_conv, 2, {2, 1, 4, 6, 256}, 64, 3, 1, 1, 1, 1, 6},
         {OP_upconv, 2, {1, 1, 3, 3, 512}, 32, 4, 2, 1, 1, 1, 6},
     };
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const OpCase c = case_of(&cases[i]);
         for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
@@ -109,6 +115,7 @@ TEST(tiles_not_taken)
     Arena mem = {NULL};
     OpValues in, tiled, plain;
     const OpOptions how = {.forward_only = true};
+
     REQUIRE(opdevice_open(&backend_cuda, 1, &d));
     d.precision = PRECISION_bf16;
     REQUIRE(opcase_values(&c, &mem, &in));
@@ -131,6 +138,7 @@ TEST(tiles_asked_for)
 {
     const Case one = {OP_conv, 2, {2, 1, 9, 14, 32}, 40, 3, 1, 1, 1, 1, 0};
     const Case up = {OP_upconv, 2, {1, 1, 6, 5, 64}, 32, 2, 2, 0, 1, 1, 0};
+
     for (int k = 0; k < 2; k++) {
         OpCase c = case_of(k ? &up : &one);
         OpDevice d;
@@ -183,6 +191,7 @@ TEST(tile_of_the_schedule)
         {{OP_conv, {2, 1, 4, 6, 256}, {64, 1, 3, 3, 256}, 1, 1, 1}, true},
         {{OP_conv, {2, 1, 9, 9, 3}, {16, 1, 3, 3, 3}, 1, 1, 1}, false},
     };
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const Shape *s = &rows[i].shape;
         const Attr attr = attr_of(s);

@@ -20,6 +20,7 @@ static void open_net(Net *n, Precision p, bool wide)
     static const char *const name[INPUTS] = {"a", "b", "c", "d"};
     Optim o = optim_default(OPTIM_adam);
     int x[INPUTS];
+
     net_new(n);
     for (int i = 0; i < INPUTS; i++)
         x[i] = net_input(n, name[i], (Dims){1, 1, 9, 10, channels[i]}, 2);
@@ -81,6 +82,7 @@ static double trained(int how, bool least, double *norm)
     const Optim o = optim_default(OPTIM_sgd);
     const Dims s = {1, 1, 7, 9, 1};
     Dims ten = s, eight = s;
+
     ten.c = 10, eight.c = 8;
     net_new(&n);
     const int a = net_input(&n, "a", s, 2), b = net_input(&n, "b", ten, 2);
@@ -88,6 +90,7 @@ static double trained(int how, bool least, double *norm)
     const int t = net_input(&n, "target", s, 2);
     int y = net_relu(&n, net_conv(&n, b, 32, 3));
     int z = y;
+
     // so many layers that recomputing some of them saves memory
     for (int i = 0; i < 8; i++) z = net_relu(&n, net_conv(&n, z, 32, 3));
     if (how == 0) z = net_op(&n, OP_concat, z, net_conv(&n, y, 8, 3), -1);
@@ -98,6 +101,7 @@ static double trained(int how, bool least, double *norm)
         if (how == 2) both = net_op(&n, OP_concat, both, net_relu(&n, a), -1);
         z = net_op(&n, OP_add, z, net_conv(&n, both, 8, 3), -1);
     }
+
     n.root[n.roots++] = net_conv(&n, z, 1, 1);
     if (how == 3) n.root[n.roots++] = net_relu(&n, d);
     n.loss = net_op(&n, OP_mse, n.root[0], t, -1);
@@ -165,8 +169,10 @@ TEST(inputs_are_rounded_as_they_arrive)
         user[i] = (float)(i * 37 % 1001) / 7 - 50;
         memory[(s * P + place) * C + at] = user[i];
     }
+
     precision_narrow(BF16, memory, ALL, want);
     const Tensor from = {t->dim, F32, t->rank, memory};
+
     for (int how = 0; how < 2; how++) {
         REQUIRE(how ? session_feed_tensor(n.s, p, node, &from)
                     : session_feed(n.s, p, node, user));

@@ -52,12 +52,14 @@ static void norm_bwd_on_load(Precision p, const Layer *s, bool add, bool given)
         tensor_of(&b, (Dims){1, 1, 1, 1, GRAD_SUMS * y.dim.c + 1}, F64);
     const Dims one = {1, 1, 1, 1, y.dim.c},
                extent[] = {x.dim, w.dim, one, one, one};
+
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
         dy[i] = uniform(&b, y.dim, type, -1, 1);
         for (int k = 0; k < ALL; k++)
             d[i][k] = uniform(&b, extent[k], k == DX ? type : F32, -1, 1);
     }
+
     // separate calls with the same statistics
     Call norm = {
         .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
@@ -66,6 +68,7 @@ static void norm_bwd_on_load(Precision p, const Layer *s, bool add, bool given)
     norm.dy = norm.dx[0] = &dy[1];
     norm.fresh = add ? 1 : ~0u;
     norm.dx[1] = &d[1][DGAMMA], norm.dx[2] = &d[1][DBETA];
+
     // ... the sums of dy come from the backward call of a pool
     if (given) {
         const Attr pool = pool_of_one();
@@ -79,6 +82,7 @@ static void norm_bwd_on_load(Precision p, const Layer *s, bool add, bool given)
         run(&b, &one_of);
         c.sums.dy = &total;
     }
+
     run(&b, &norm);
     Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
     plain.dy = &dy[1], plain.dx[0] = &d[1][DX], plain.dx[1] = &d[1][DW];
@@ -93,6 +97,7 @@ static void norm_bwd_on_load(Precision p, const Layer *s, bool add, bool given)
     run(&b, &c);
     EXPECT_INT(emu_launch_count("grad_kernel"), !s->on_load);
     EXPECT_INT(emu_launch_count("grads_kernel"), !given);
+
     // both ways round dy of the convolution, at times to neighbouring numbers;
     // db, the sum of dy, is 0 up to this rounding
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
@@ -154,12 +159,14 @@ static void first_layer(Precision p, const First *f, bool add)
     Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c), dy[2], d[2][ALL];
     Tensor db = tensor_of(&b, h.bias.dim, F32);
     const Dims extent[] = {w.dim, h.bias.dim, h.bias.dim};
+
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
         dy[i] = uniform(&b, y.dim, type, -1, 1);
         for (int k = 0; k < ALL; k++)
             d[i][k] = uniform(&b, extent[k], F32, -1, 1);
     }
+
     Call norm = {
         .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
     norm.saved = c.saved;
@@ -200,6 +207,7 @@ TEST(norm_bwd_on_load_is_norm_bwd)
     Bench b;
     NormAct h;
     Call c;
+
     bench_open(&b, PRECISION_bf16);
     const Attr attr = attr_of(&firsts[4].shape);
     Tensor x = uniform(&b, firsts[4].shape.x, BF16, -1, 1);
@@ -207,6 +215,7 @@ TEST(norm_bwd_on_load_is_norm_bwd)
     Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c), dw[2];
     Tensor dx = tensor_of(&b, x.dim, BF16);
     c.y = &y, c.fresh = ~0u;
+
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
         Tensor dy = uniform(&b, y.dim, BF16, -1, 1);
@@ -214,6 +223,7 @@ TEST(norm_bwd_on_load_is_norm_bwd)
         c.dy = &dy, c.dx[0] = i ? &dx : NULL, c.dx[1] = &dw[i];
         run(&b, &c);
     }
+
     same(&b, &dw[0], &dw[1]);
     bench_close(&b);
 }

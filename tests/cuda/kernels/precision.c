@@ -24,6 +24,7 @@ static void convert(Precision p, const float *x, int count,
     void *from, *to;
     Dims s = {1, 1, 1, 1, count};
     size_t bytes = (size_t)count * 2;
+
     REQUIRE(opdevice_open(&backend_cuda, 1, &d));
     REQUIRE(d.be->alloc(d.dev, 2 * bytes, &from));
     REQUIRE(d.be->alloc(d.dev, bytes + 2, &to));
@@ -49,6 +50,7 @@ TEST(precision_copies_of_special_numbers)
         1.00048828f, 1.00146484f, 2.9999998f};
     enum { COUNT = sizeof x / sizeof *x };
     uint16_t got[MOST + 1];
+
     for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
         convert((Precision)p, x, COUNT, got);
         for (int i = 0; i < COUNT; i++) {
@@ -86,6 +88,7 @@ static void multiply(Precision p, const double x[2], double w, double y[2])
     OpDevice d;
     OpValues in, out;
     Arena mem = {NULL};
+
     REQUIRE(opdevice_open(&backend_cuda, 1, &d));
     d.precision = p;
     REQUIRE(opcase_values(&c, &mem, &in));
@@ -103,6 +106,7 @@ TEST(precision_f16_overflows)
     multiply(PRECISION_f16, x, -1, y);
     EXPECT(y[0] == -INFINITY);
     EXPECT_NEAR(y[1], -60000, 0);
+
     // operands overflow, sums do not, because they are f32
     multiply(PRECISION_f16, x, 1, y);
     multiply(PRECISION_f16, (double[2]){60000, 1}, 60000, y);
@@ -154,9 +158,11 @@ static void overflow(Net *n)
     Arena mem = {NULL};
     size_t bytes;
     LossScale was = session_state(n->s).scale;
+
     EXPECT_NEAR(was.by, LOSS_SCALE_FIRST, 0);
     REQUIRE(session_set_state(n->s, &(StepState){0, {0x1p40, 9}, 0}));
     const void *before = net_state(n, &mem, &bytes);
+
     for (uint32_t i = 0; i < 3; i++) {
         StepResult r = net_step(n, 2, i, 0.05, 1);
         EXPECT(r.overflow && !r.applied && isfinite(r.loss));
@@ -165,6 +171,7 @@ static void overflow(Net *n)
         const void *after = net_state(n, &mem, &bytes);
         EXPECT(!memcmp(before, after, bytes));
     }
+
     REQUIRE(session_set_state(n->s, &(StepState){0, was, 0}));
     arena_release(&mem);
 }
@@ -181,6 +188,7 @@ static void trained_like_cpu(int rank, Precision p)
     open_net(&want, rank, "cpu", PRECISION_f32);
     open_net(&got, rank, "cuda", p);
     if (p == PRECISION_f16) overflow(&got);
+
     for (uint32_t i = 0; i < STEPS; i++) {
         StepResult a = net_step(&want, 2, i, 0.05, 1);
         StepResult b = net_step(&got, 2, i, 0.05, 1);
@@ -189,6 +197,7 @@ static void trained_like_cpu(int rank, Precision p)
         EXPECT_NEAR(b.loss, a.loss, u * a.loss);
         EXPECT_NEAR(b.grad_norm, a.grad_norm, 32 * u * a.grad_norm);
     }
+
     bool scaled = p == PRECISION_f16;
     EXPECT_NEAR(session_state(got.s).scale.by, scaled ? LOSS_SCALE_FIRST : 1,
                 0);
@@ -216,6 +225,7 @@ static void copies_are_now(Session *s, Precision p)
 {
     const Params *q = session_params(s);
     REQUIRE(q->copied == precision_copy(p));
+
     for (int i = 0; i < q->count; i++) {
         static float value[LARGEST];
         static uint16_t copy[LARGEST];
@@ -305,6 +315,7 @@ TEST(precision_loss_scale_keeps_f16)
     int64_t count;
     const float *want = gradients(2, PRECISION_f32, 1, &mem, &count);
     double error[2] = {0, 0}, all = 0;
+
     for (int k = 0; k < 2; k++) {
         double scale = k ? 4096 : 0x1p-12;
         const float *got = gradients(2, PRECISION_f16, scale, &mem, &count);
@@ -313,6 +324,7 @@ TEST(precision_loss_scale_keeps_f16)
             error[k] += e * e;
         }
     }
+
     for (int64_t i = 0; i < count; i++)
         all += (double)want[i] * (double)want[i];
     EXPECT(error[1] < 4e-3 * all);
@@ -327,6 +339,7 @@ TEST(precision_f16_gradients_have_a_scale)
     double squares;
     open_net(&n, 2, "cuda", PRECISION_f16);
     EXPECT_NEAR(session_grad_scale(n.s), 1, 0); // no gradients yet
+
     for (uint32_t i = 0; i < STEPS; i++) {
         double before = session_state(n.s).scale.by;
         StepResult r = net_step(&n, 2, i, 0.05, 1);

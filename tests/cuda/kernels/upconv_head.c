@@ -29,6 +29,7 @@ static void holds(const OpCase *c, Precision p, bool fprop)
     EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), c->wrt & 3 ? 2 : 0);
     EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
     EXPECT_INT(emu_launch_count("bias_kernel"), c->wrt == 4 ? 2 : 0);
+
     // the same kernels again, which takes long for a large one
     if (given_once() && numel(c->x[0]) > 1 << 20) return;
     if (c->wrt) opcase_adding(c, &k);
@@ -57,10 +58,12 @@ TEST(upconv_head_of_each_window)
         OpCase c = case_of(&shapes[i], 7, (uint32_t)i + 1);
         holds(&c, i % 2 ? PRECISION_f16 : PRECISION_bf16, true);
     }
+
     // asymmetric padding
     OpCase c = case_of(&shapes[4], 7, 2);
     c.attr.upconv.pw0 = 3, c.attr.upconv.ph1 = 2;
     holds(&c, PRECISION_f16, true);
+
     // a dilation, more padding before than after, and a shorter result
     c = case_of(&shapes[4], 7, 1);
     c.attr.upconv.dh = 2, c.attr.upconv.pw0 = 3, c.attr.upconv.ph1 = 2;
@@ -101,6 +104,7 @@ TEST(upconv_head_not_otherwise)
         {OP_upconv, {1, 1, 4, 6, 32}, {32, 1, 2, 2, 1}, 2, 0, 1},
     };
     const int count = sizeof others / sizeof *others;
+
     for (int i = 0; i < count; i++) {
         OpCase c = case_of(&others[i], 7, 1);
         OpCheck k = {.be = &backend_cuda,
@@ -182,6 +186,7 @@ static void implicit_concat(Precision p, const Shape *s, int from,
     const Tensor b0 = uniform(&b, bias, F32, -1, 1);
     y = tensor_of(&b, y.dim, F32);
     BwdResults want = bwd_results(&b, &s->x, 1, w.dim, bias), got[WAYS];
+
     // dx is stored, dw and db are added to
     Call plain = {.attr = &attr,
                   .x = {&whole, &w, &b0},
@@ -191,6 +196,7 @@ static void implicit_concat(Precision p, const Shape *s, int from,
     run(&b, &plain);
     plain.dy = &dy;
     run(&b, &plain);
+
     for (int i = 0; i < WAYS; i++) {
         got[i] = bwd_results(&b, part, 2, w.dim, bias);
         got[i].dw = bwd_results(&b, &s->x, 1, w.dim, bias).dw;
@@ -216,12 +222,14 @@ static void implicit_concat(Precision p, const Shape *s, int from,
         EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), 1);
         EXPECT_INT(emu_launch_count("igemm_mma_kernel"), 0);
     }
+
     emu_set_order(getenv("EMU_ORDER") ? getenv("EMU_ORDER") : "g");
     for (int i = 0; i < 2; i++) {
         same(&b, &got[0].dx[i], &got[1].dx[i]);
         if (!(no_dx >> i & 1))
             same_part(&b, &got[0].dx[i], &want.dx[0], i * from);
     }
+
     same(&b, &got[0].dw, &got[1].dw), same(&b, &got[0].db, &got[1].db);
     near(&b, &got[0].dw, &want.dw, 1e-12);
     near(&b, &got[0].db, &want.db, 1e-12);
@@ -234,6 +242,7 @@ TEST(upconv_head_of_implicit_concat)
         {OP_upconv, {2, 5, 6, 9, 128}, {128, 4, 4, 4, 1}, 2, 1, 1},
         {OP_upconv, {1, 1, 37, 35, 96}, {96, 1, 3, 3, 2}, 2, 1, 1},
     };
+
     // the first of the two, or the other, with a deferred norm is enough once
     for (unsigned deferred = 0; deferred < 4; deferred++) {
         if (given_once() && deferred % 3 == 0) continue;
@@ -241,6 +250,7 @@ TEST(upconv_head_of_implicit_concat)
         implicit_concat(PRECISION_f16, &s[1], deferred % 2 ? 32 : 64, deferred,
                         0);
     }
+
     implicit_concat(PRECISION_bf16, &s[1], 32, 1, 1);
     implicit_concat(PRECISION_f16, &s[0], 64, 2, 2);
 }

@@ -37,6 +37,7 @@ TEST(affine_that_is_none_changes_nothing)
 {
     Steps s = made_steps("affine rotate=0,0 scale=1,1 shift=0 p=1\n");
     static const Dims n[] = {{1, 1, 6, 5, 2}, {1, 4, 5, 6, 1}, {1, 1, 1, 1, 1}};
+
     for (int i = 0; i < 3; i++)
         for (uint32_t k = 0; k < 20; k++) {
             Turned a, b;
@@ -77,6 +78,7 @@ TEST(affine_turns_a_volume_about_three_axes)
     turned_make(&a, (Dims){1, N, N, N, 1});
     turned_make(&b, (Dims){1, N, N, N, 1});
     EXPECT(augment_sample(&s, 1, 0, 0, &b.s));
+
     for (int d = 0; d < N; d++)
         for (int h = 0; h < N; h++)
             for (int w = 0; w < N; w++)
@@ -97,6 +99,7 @@ TEST(affine_turns_about_one_axis)
         {"affine rotate=90,90 scale=1,1 shift=0 p=1 about=h\n", 1, 1, 0},
         {"affine rotate=90,90 scale=1,1 shift=0 p=1 about=w\n", 1, 4, 3}};
     enum { N = 5 };
+
     for (int i = 0; i < 3; i++) {
         Steps s = made_steps(row[i].steps);
         Turned a, b;
@@ -115,6 +118,7 @@ TEST(affine_turns_by_multiples)
     Steps s = made_steps("affine rotate=-170,165 scale=1,1 shift=0 p=1 about=w "
                          "step=40\n");
     int count[9] = {0};
+
     for (uint32_t k = 0; k < 9000; k++) {
         Change c[MAX_STEPS];
         REQUIRE(augment_decide(&s, 3, 0, k, (Dims){1, 9, 9, 9, 1}, c) == 1);
@@ -126,6 +130,7 @@ TEST(affine_turns_by_multiples)
         REQUIRE(fabs(turned) < 4.5);
         count[(int)round(turned) + 4]++;
     }
+
     for (int i = 0; i < 9; i++) EXPECT(count[i] > 850 && count[i] < 1150);
     Steps none;
     EXPECT_FAIL(steps_parse("affine rotate=10,30 step=40\n", &none),
@@ -140,6 +145,7 @@ TEST(affine_moves_and_scales_a_ramp)
     enum { H = 7, W = 9 };
     Steps s = made_steps("affine rotate=0,0 scale=0.5,2 shift=0.25 p=1\n");
     bool beyond = false, smaller = false, larger = false;
+
     for (uint32_t k = 0; k < 50; k++) {
         Turned a;
         Change c[MAX_STEPS];
@@ -177,6 +183,7 @@ TEST(affine_draws_fill_their_ranges)
     Steps s = made_steps("affine rotate=-20,10 scale=0.8,1.5 shift=0 p=1\n");
     const double degree = acos(-1) / 180;
     double lo[2] = {99, 99}, hi[2] = {-99, -99};
+
     for (uint32_t k = 0; k < 1000; k++) {
         Change c[MAX_STEPS];
         REQUIRE(augment_decide(&s, 4, 0, k, (Dims){1, 1, 6, 9, 1}, c) == 1);
@@ -201,6 +208,7 @@ TEST(affine_draws_fill_their_ranges)
             EXPECT_NEAR(m[a][0] * 4 + m[a][1] * 2.5 + m[a][2] * 2 + m[a][3],
                         middle[a], 1e-9);
     }
+
     EXPECT(lo[0] >= -20 && lo[0] < -19.5 && hi[0] <= 10 && hi[0] > 9.5);
     EXPECT(lo[1] >= 0.8 - 1e-6 && lo[1] < 0.81 && hi[1] <= 1.5 + 1e-6 &&
            hi[1] > 1.49);
@@ -211,6 +219,7 @@ TEST(affine_takes_the_mask_along)
 {
     Steps s = made_steps("affine rotate=-45,45 shift=0.2 p=0.5\n");
     int changed = 0;
+
     for (uint32_t k = 0; k < 200; k++) {
         Turned a, b;
         turned_make(&a, (Dims){1, 4, 9, 8, 1});
@@ -249,6 +258,7 @@ TEST(affine_shears_before_it_turns)
                          "shear=-30,20\n");
     const double degree = acos(-1) / 180;
     double lo = 99, hi = -99;
+
     for (uint32_t k = 0; k < 1000; k++) {
         Change c[MAX_STEPS];
         const Rng r = {4, RNG_AUGMENT, 0, 0, k};

@@ -73,6 +73,7 @@ TEST(change_of_no_strength_changes_nothing)
         "bands stretch=0 shift=0 p=1\n",
         "timemask p=0\ncutout p=0\nrician p=0\nlowres p=0\nblur p=0\n",
         "jitter p=0\nbias p=0\ntimeshift p=0\n"};
+
     for (size_t t = 0; t < sizeof text / sizeof *text; t++)
         for (uint32_t k = 0; k < 5; k++) {
             Made a, b;
@@ -95,6 +96,7 @@ TEST(change_is_what_was_drawn)
                                        "cutout p=1\n",
                                        "timemask p=1\n",
                                        "bands p=1\n"};
+
     for (size_t t = 0; t < sizeof text / sizeof *text; t++) {
         Steps s = made_steps(text[t]);
         int other = 0;
@@ -120,6 +122,7 @@ TEST(change_flip_swaps_and_negates)
     static const float to[] = {0, 4, 5, 3, 1, 2};
     Steps s = made_steps(text), plain = made_steps("flip axis=dhw p=0.5\n");
     int mirrored = 0, turned = 0;
+
     for (uint32_t k = 0; k < 400; k++) {
         Made a, b, c;
         Change one[MAX_STEPS];
@@ -139,6 +142,7 @@ TEST(change_flip_swaps_and_negates)
         EXPECT(augment_sample(&s, 6, 1, k, &b.s));
         EXPECT(same(&a, &b));
     }
+
     EXPECT(mirrored > 150 && turned > 100);
     Made a, b;
     both("flip p=1 negate=0\n", volume, 0, 0, &a, &b);
@@ -155,6 +159,7 @@ TEST(change_flip_swaps_channels)
     Steps s = made_steps("flip axis=hw p=0.5 swap=1,3\n"),
           plain = made_steps("flip axis=hw p=0.5\n");
     int mirrored = 0, turned = 0;
+
     for (uint32_t k = 0; k < 100; k++) {
         Made a, b, c;
         Change one[MAX_STEPS];
@@ -173,6 +178,7 @@ TEST(change_flip_swaps_channels)
         for (int i = 0; i < numel(colour); i++)
             EXPECT(a.x[1][i] == b.x[1][odd ? i - i % 3 + 2 - i % 3 : i]);
     }
+
     EXPECT(mirrored > 30 && turned > 10);
     s = made_steps("flip p=1 swap=2,4\n");
     Made a;
@@ -191,6 +197,7 @@ TEST(change_keeps_padding)
                                        "timeshift p=1 most=30\n",
                                        "timeshift p=1 most=30 beyond=wrap\n",
                                        "cutout p=1 boxes=9 size=0.5,1\n"};
+
     for (size_t t = 0; t < sizeof text / sizeof *text; t++)
         for (uint32_t k = 0; k < 50; k++) {
             Made a, b;
@@ -229,6 +236,7 @@ TEST(change_timeshift)
                 EXPECT(b.x[2][w] == a.x[2][from]);
             }
         }
+
     // 200 expected of each, standard deviation 14
     for (int i = 0; i < 11; i++) EXPECT(seen[i] > 140 && seen[i] < 260);
 }
@@ -252,6 +260,7 @@ TEST(change_timemask)
         if (count) EXPECT(from + count <= own);
         first += from == 0, last += from >= 0 && from + count == own;
     }
+
     for (int i = 0; i < 9; i++) EXPECT(lengths[i] > 400 && lengths[i] < 600);
     EXPECT(first > 80 && first < 260 && last > 80 && last < 260);
     Made a, b;
@@ -274,6 +283,7 @@ TEST(change_bands)
     static const Dims n = {1, 1, 1, 30, 21};
     double least[2] = {99, 99}, largest[2] = {-99, -99};
     int wiped[5] = {0};
+
     for (uint32_t k = 0; k < 1000; k++) {
         Made a, b;
         Steps s = made_steps("bands stretch=0.2 shift=2 p=1\n"),
@@ -311,6 +321,7 @@ TEST(change_bands)
         EXPECT_NEAR((hi + lo) / 2, -2 * mid, 1e-4);
         EXPECT(!memcmp(b.x[0], b.x[0] + 21 * 29, 21 * sizeof(float)));
     }
+
     EXPECT(least[0] > 0.7999 && least[0] < 0.81 && largest[0] > 1.19 &&
            largest[0] < 1.2001);
     EXPECT(least[1] > -2.0001 && least[1] < -1.9 && largest[1] > 1.9 &&
@@ -322,6 +333,7 @@ TEST(change_cutout)
 {
     double share = 0, squares = 0, middle = 0;
     int count = 0;
+
     for (uint32_t k = 0; k < 3000; k++) {
         Made a, b;
         Dims n = {1, 1, 40, 40, 1};
@@ -348,6 +360,7 @@ TEST(change_cutout)
             middle += (lo[q] + hi[q]) / 2.0;
         }
     }
+
     // uniform in 0.1 .. 0.4, rounded to 1 / 40
     EXPECT_NEAR(share / count, 0.25, 0.005);
     EXPECT_NEAR(squares / count - 0.0625, 0.3 * 0.3 / 12, 5e-4);
@@ -359,6 +372,7 @@ TEST(change_rician_is_a_magnitude)
     enum { N = 40 * 40 };
     Dims n = {1, 1, 40, 40, 1};
     double rest = 0, power = 0, high = 0;
+
     for (uint32_t k = 0; k < 100; k++) {
         Made a;
         Steps s = made_steps("rician p=1 sigma=0.1\n");
@@ -373,6 +387,7 @@ TEST(change_rician_is_a_magnitude)
             if (i >= N / 2) high += y * y;
         }
     }
+
     // Rayleigh: mean sigma sqrt(pi / 2), mean square 2 sigma^2; plus A^2 with
     // signal A
     EXPECT_NEAR(rest / (50 * N), 0.1 * sqrt(acos(-1) / 2), 1e-3);
@@ -385,6 +400,7 @@ TEST(change_blur_is_gaussian)
     enum { ALL = 13 * 15 * 17, MIDDLE = (6 * 15 + 7) * 17 + 8 };
     Dims n = {1, 13, 15, 17, 1};
     double lo = 9, hi = 0, sum = 0;
+
     for (uint32_t k = 0; k < 1000; k++) {
         Made a;
         static float many[ALL];
@@ -410,8 +426,10 @@ TEST(change_blur_is_gaussian)
         EXPECT_NEAR(many[MIDDLE + 1], many[MIDDLE + 17], 1e-6);
         EXPECT_NEAR(many[MIDDLE + 1], many[MIDDLE + 17 * 15], 1e-6);
     }
+
     EXPECT(lo > 0.45 && lo < 0.5 && hi > 1.45 && hi < 1.52);
     EXPECT_NEAR(sum / 1000, 1, 0.03);
+
     // each channel has its own sigma, and a constant stays
     Made a, b;
     both("blur p=1 sigma=0.5,1.5\n", (Dims){1, 1, 1, 40, 2}, 0, 0, &a, &b);
@@ -428,6 +446,7 @@ TEST(change_lowres)
                                        "lowres p=1 factor=0.05,0.05\n"};
     Dims n = {1, 1, 1, 12, 1};
     Made a;
+
     for (int t = 0; t < 3; t++) {
         Steps s = made_steps(text[t]);
         case_make(&a, n, 0);
@@ -452,8 +471,10 @@ TEST(change_lowres)
             EXPECT_NEAR(a.x[0][i], t == 2 ? middle : want, 1e-5);
         }
     }
+
     // factors fill their range: the 40 voxels take 20 to 40 values
     double lo = 1, hi = 0;
+
     for (uint32_t k = 0; k < 1000; k++) {
         Change c[MAX_STEPS];
         Steps s = made_steps("lowres p=1\n");

@@ -32,6 +32,7 @@ TEST(augment_flip_takes_the_mask_along)
 {
     Steps s = made_steps("flip axis=dhw p=0.5\n");
     int seen[3] = {0};
+
     for (uint32_t k = 0; k < 200; k++) {
         Pair p, q;
         pair_make(&p);
@@ -60,6 +61,7 @@ TEST(augment_ranges_and_formulas)
 {
     static const char *text[] = {"contrast\n", "brightness\n", "gamma p=1\n"};
     double lo[3] = {9, 9, 9}, hi[3] = {-9, -9, -9};
+
     for (int kind = 0; kind < 3; kind++) {
         Steps s = made_steps(text[kind]);
         for (uint32_t k = 0; k < 500; k++) {
@@ -89,6 +91,7 @@ TEST(augment_ranges_and_formulas)
             }
         }
     }
+
     // the draws fill their range and never leave it
     for (int kind = 0; kind < 3; kind++) {
         double middle = kind == 1 ? 0 : 1;
@@ -114,6 +117,7 @@ TEST(augment_noise_is_normal_and_new_every_time)
     EXPECT_NEAR(std, 0.05, 0.002);
     augment_sample(&s, 1, 0, 0, &b);
     EXPECT(!memcmp(x, y, sizeof x));
+
     // another epoch, another sample, another seed: other values
     for (int k = 0; k < 3; k++) {
         memset(y, 0, sizeof y);
@@ -128,6 +132,7 @@ TEST(augment_probability)
 {
     Steps s = made_steps("noise p=0.3\n");
     int changed = 0;
+
     for (uint32_t k = 0; k < 1000; k++) {
         Pair p, q;
         pair_make(&p);
@@ -135,6 +140,7 @@ TEST(augment_probability)
         augment_sample(&s, 2, 0, k, &q.s);
         changed += memcmp(p.image, q.image, sizeof p.image) != 0;
     }
+
     EXPECT(changed > 250 && changed < 350);
     s = made_steps("noise p=0\ngamma p=0\nflip p=0\ncontrast p=0\n");
     Pair p, q;
@@ -181,6 +187,7 @@ static uint32_t trio_crc(const char *steps, double *sum)
     Steps s = made_steps(steps);
     uint32_t crc = 0;
     *sum = 0;
+
     for (uint32_t k = 0; k < 20; k++) {
         Trio t;
         trio_make(&t, k);
@@ -201,11 +208,13 @@ TEST(augment_is_what_it_was)
     double sum;
     EXPECT_INT(trio_crc("flip axis=dhw\ncontrast\nbrightness\n", &sum),
                0xdd42cd8d);
+
     // a map without rotation, which would use the library's sine
     EXPECT_INT(trio_crc("affine p=0.8 rotate=0,0 shift=0.2 scale=0.7,1.4\n"
                         "flip axis=hw\n",
                         &sum),
                0xc37ab9c8);
+
     // powers and logarithms depend on the mathematical library
     trio_crc("flip axis=dhw\ncontrast\nbrightness\ngamma p=0.7\n"
              "noise p=0.7\n",
@@ -222,6 +231,7 @@ TEST(augment_decides_for_each_step)
                                    CHANGE_CONTRAST, CHANGE_BRIGHTNESS,
                                    CHANGE_GAMMA,    CHANGE_NOISE};
     Change c[MAX_STEPS];
+
     REQUIRE(augment_decide(&s, 1, 2, 3, (Dims){1, 1, 8, 8, 1}, c) == 6);
     for (int i = 0; i < 6; i++) EXPECT_INT(c[i].kind, kind[i]);
     EXPECT_INT(c[5].draw.op, 7);

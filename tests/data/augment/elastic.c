@@ -69,6 +69,7 @@ static void place_of(const Rng *r, double spacing, double a, Dims n,
         points[k] = size[k] == 1 ? 1 : (int)floor((size[k] - 1) / spacing) + 4;
     for (int k = 0; k < 3; k++) q[k] = v[k];
     uint32_t at = 0;
+
     for (int d = 0; d < points[2]; d++)
         for (int h = 0; h < points[1]; h++)
             for (int w = 0; w < points[0]; w++, at++) {
@@ -89,6 +90,7 @@ static double mix(const float *x, Dims n, const double q[3], int c)
 {
     const int size[] = {n.w, n.h, n.d};
     double sum = 0;
+
     for (int k = 0; k < 8; k++) {
         double weight = 1;
         int at[3];
@@ -107,6 +109,7 @@ TEST(elastic_is_its_definition)
 {
     Steps s = made_steps("elastic spacing=5 amplitude=0.5,2 p=1\n");
     int wrong = 0, labels = 0;
+
     for (int i = 0; i < SHAPES; i++)
         for (uint32_t k = 0; k < 3; k++) {
             Bent a, b;
@@ -146,6 +149,7 @@ static void plain(const Change *c, const Bent *from, Bent *to)
         for (int64_t i = 0; i < elastic_points(&c->elastic); i++)
             elastic_point(&c->elastic, &c->draw, i, points + 3 * i);
     }
+
     for (int f = 0; f < 3; f++) {
         Dims n = from->s.dim[f];
         float *y = to->x[f];
@@ -173,6 +177,7 @@ TEST(elastic_and_affine_rows_are_the_plain_definition)
         "elastic spacing=6.5 amplitude=0,2.6 p=1\n",
         "affine rotate=-60,60 scale=0.5,2 shift=0.3 p=1 shear=-30,30\n",
         "affine rotate=0,0 scale=1,1 shift=0 p=1\n"};
+
     for (int t = 0; t < 4; t++)
         for (int i = 0; i < SHAPES; i++)
             for (uint32_t k = 0; k < 6; k++) {
@@ -197,6 +202,7 @@ TEST(elastic_draws_and_does_not_fold)
     Steps s = made_steps("elastic spacing=4 amplitude=0.4,1.6 p=1\n");
     double lo = 9, hi = -9, sum[3] = {0}, squares[3] = {0}, amps = 0;
     int count = 0;
+
     for (uint32_t k = 0; k < 2000; k++) {
         static double points[3 * 512];
         Change c[MAX_STEPS];
@@ -225,6 +231,7 @@ TEST(elastic_draws_and_does_not_fold)
             }
         }
     }
+
     EXPECT(lo >= 0.4 - 1e-6 && lo < 0.41 && hi <= 1.6 + 1e-6 && hi > 1.59);
     for (int a = 0; a < 3; a++) {
         // uniform in -a .. a: mean 0, mean square a^2 / 3
@@ -239,6 +246,7 @@ TEST(elastic_takes_the_mask_along)
 {
     Steps s = made_steps("elastic spacing=6 amplitude=2,2.4 p=0.5\n");
     int changed = 0, other = 0;
+
     for (uint32_t k = 0; k < 200; k++) {
         Bent a, b, again, later;
         Dims n = {1, 4, 9, 8, 1};

@@ -34,12 +34,14 @@ static void turn(double p[3], double by)
     if (s == 0) return;
     double rc = (v - p[0]) / (v - m), gc = (v - p[1]) / (v - m);
     double bc = (v - p[2]) / (v - m);
+
     if (p[0] == v)
         h = bc - gc;
     else if (p[1] == v)
         h = 2 + rc - bc;
     else
         h = 4 + gc - rc;
+
     h = fmod(h / 6 + by + 2, 1) * 6;
     int i = (int)floor(h) % 6;
     double f = h - floor(h),
@@ -55,6 +57,7 @@ TEST(jitter_is_its_definition)
     static float x[3 * PIXELS], y[3 * PIXELS];
     double lo[4] = {9, 9, 9, 9}, hi[4] = {-9, -9, -9, -9};
     int first[4] = {0};
+
     for (uint32_t k = 0; k < 2000; k++) {
         const float top = k % 2 ? 255 : 1;
         Steps s = made_steps(k % 2 ? "jitter contrast=0.3 hue=0.5 top=255\n"
@@ -93,6 +96,7 @@ TEST(jitter_is_its_definition)
         for (int i = 0; i < 3 * PIXELS; i++)
             EXPECT_NEAR(y[i] / top, p[i / 3][i % 3], 2e-5);
     }
+
     static const double want[] = {0.2, 0.3, 0.2, 0.5};
     for (int i = 0; i < 4; i++) {
         double middle = i < 3;
@@ -126,6 +130,7 @@ TEST(jitter_same_bits_however_it_runs)
     enum { MOST = 200 };
     static float x[3 * MOST], y[3 * MOST], z[3 * MOST];
     const Rng r = {.seed = 4, .stream = RNG_TEST};
+
     for (int count = 1; count <= MOST; count++) {
         Steps s = made_steps("jitter hue=0.5 top=255\n");
         Dims n = {1, 1, 1, count, 3};

@@ -28,11 +28,13 @@ TEST(views_are_of_the_same_samples_by_other_draws)
     LoaderOptions o = {.batch = 4, .shuffle = true, .augment = true, .seed = 8};
     Loader *first, *second, *plain;
     int other = 0, changed = 0;
+
     REQUIRE(loader_open(p, &o, &first));
     o.again = true;
     REQUIRE(loader_open(p, &o, &second));
     o.augment = false;
     REQUIRE(loader_open(p, &o, &plain));
+
     for (int i = 0; i < BATCHES; i++) {
         const Batch *a = next(first), *b = next(second), *c = next(plain);
         EXPECT_INT(b->epoch, a->epoch);
@@ -41,6 +43,7 @@ TEST(views_are_of_the_same_samples_by_other_draws)
         other += !same(a, b);
         changed += !same(c, b);
     }
+
     // a batch may by chance have no change in any sample
     EXPECT(other >= BATCHES - 2 && changed >= BATCHES - 2);
     loader_close(first);

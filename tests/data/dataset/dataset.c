@@ -40,6 +40,7 @@ TEST(dataset_refuses_names_that_do_not_tell)
     Volume v = made_image(1, 1, 2, 2, true), m = made_mask(1, 2, 2);
     DatasetBuilder *b;
     Dataset *ds;
+
     REQUIRE(dataset_begin(NULL, &b));
     EXPECT_FAIL(dataset_finish(b, &ds), "has no cases");
     REQUIRE(dataset_begin(NULL, &b));
@@ -52,6 +53,7 @@ TEST(dataset_refuses_names_that_do_not_tell)
     EXPECT_FAIL(dataset_finish(b, &ds),
                 "1 name stands for more than one case: a");
     EXPECT(!ds);
+
     // eleven duplicate names: ten are listed
     REQUIRE(dataset_begin(NULL, &b));
     for (int i = 0; i < 22; i++) {
@@ -59,6 +61,7 @@ TEST(dataset_refuses_names_that_do_not_tell)
         snprintf(key, sizeof key, "k%02d", i / 2);
         EXPECT(dataset_add(b, key, "p", &v, NULL));
     }
+
     EXPECT_FAIL(dataset_finish(b, &ds), "11 names stand for more than one "
                                         "case: k00, k01, k02, k03, k04, k05, "
                                         "k06, k07, k08, k09, ...");
@@ -82,6 +85,7 @@ TEST(dataset_label_values)
     EXPECT_INT(err_kind(), ERR_DATA);
     EXPECT(!out.voxels.data);
     dataset_free(ds);
+
     // when declared, 255 is class 1
     DatasetOptions o = {.labels = {255}, .label_count = 1};
     ds = single(&v, &m, &o);
@@ -91,6 +95,7 @@ TEST(dataset_label_values)
     EXPECT_INT(out.unit, UNIT_LABEL);
     volume_free(&out);
     dataset_free(ds);
+
     // then 1 is an undeclared value
     x[0] = 1;
     ds = single(&v, &m, &o);
@@ -98,6 +103,7 @@ TEST(dataset_label_values)
                 "value 1 in 1 voxel, wanted 0, 255; fix: list the values of "
                 "the classes, as in labels = {255, 1}, or");
     dataset_free(ds);
+
     // all undeclared values are reported together
     x[3] = 7, x[4] = 3;
     ds = single(&v, &m, NULL);
@@ -106,8 +112,10 @@ TEST(dataset_label_values)
                 "values of the classes, as in labels = {1, 3, 7, 255}, or");
     dataset_free(ds);
     volume_free(&m);
+
     // fractions and NaN in a float mask
     const float odd[2] = {0.5f, NAN};
+
     for (int k = 0; k < 2; k++) {
         REQUIRE(volume_new(&m, v.voxels.dim, F32));
         memcpy(m.affine, v.affine, sizeof m.affine);
@@ -151,6 +159,7 @@ TEST(dataset_labels_that_are_nearly_whole)
     Volume v = made_image(1, 1, 2, 3, true), m, out;
     REQUIRE(volume_new(&m, v.voxels.dim, F32));
     memcpy(m.affine, v.affine, sizeof m.affine);
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++)
         for (int all = 0; all < 2; all++) {
             const DatasetOptions o = {
@@ -183,6 +192,7 @@ TEST(dataset_labels_that_are_nearly_whole)
             if (ok) volume_free(&out);
             dataset_free(ds);
         }
+
     volume_free(&m);
     volume_free(&v);
 }
@@ -194,6 +204,7 @@ TEST(dataset_a_mask_that_is_nowhere_0)
     const float stored[] = {-1024, -1024, -1023, -1023, -1024, -1024};
     const DatasetOptions o = {.nonzero = true};
     DicomNotes notes = {.count = 0};
+
     REQUIRE(volume_new(&m, v.voxels.dim, F32));
     memcpy(m.affine, v.affine, sizeof m.affine);
     memcpy(m.voxels.data, stored, sizeof stored);
@@ -296,6 +307,7 @@ TEST(dataset_survives_no_memory)
 {
     Volume v = made_image(1, 2, 4, 4, true), m = made_mask(2, 4, 4);
     long before = mem_live();
+
     for (long k = 0;; k++) {
         DatasetBuilder *b;
         Dataset *ds = NULL, *part[PARTS] = {NULL};
@@ -318,6 +330,7 @@ TEST(dataset_survives_no_memory)
         if (ok) break;
         REQUIRE(k < 200);
     }
+
     volume_free(&v);
     volume_free(&m);
 }
@@ -341,6 +354,7 @@ TEST(split_28_patients_as_19_3_6)
     EXPECT_INT(dataset_patients(part[TEST_PART]), 6);
     EXPECT_INT(part[TRAIN_PART]->count, 38);
     EXPECT(dataset_leaks((const Dataset *const *)part, PARTS));
+
     // the same seed gives the same parts, another seed other parts
     REQUIRE(dataset_split(ds, &how, again));
     bool same = true;
@@ -356,6 +370,7 @@ TEST(split_28_patients_as_19_3_6)
         same = same && !strcmp(part[TEST_PART]->cases[i].key,
                                again[TEST_PART]->cases[i].key);
     EXPECT(!same);
+
     // two splits of one set have patients in two parts
     const Dataset *mixed[] = {part[TEST_PART], again[TRAIN_PART], NULL};
     EXPECT_FAIL(dataset_leaks(mixed, 3), "on two sides of the split: p");
@@ -370,7 +385,9 @@ TEST(split_by_count_and_name)
     const char *names[] = {"p3", "case_00"};
     SplitOptions how = {.part[TEST_PART] = {.names = names, .name_count = 2},
                         .part[VALID_PART] = {.count = 1}};
+
     REQUIRE(dataset_split(ds, &how, part));
+
     // all cases of a patient are in the same part
     EXPECT_INT(part[TEST_PART]->count, 4);
     EXPECT_TEXT(part[TEST_PART]->cases[0].key, "case_00");
@@ -379,6 +396,7 @@ TEST(split_by_count_and_name)
     EXPECT_INT(part[VALID_PART]->count, 2);
     EXPECT_INT(part[TRAIN_PART]->count, 4);
     free_parts(part);
+
     // a part outlives its source
     how.part[VALID_PART].count = 0;
     REQUIRE(dataset_split(ds, &how, part));
@@ -395,6 +413,7 @@ TEST(split_errors)
     Dataset *ds = made_dataset(4, 2, 1, 1, 2), *part[PARTS];
     const char *unknown[] = {"p9"}, *known[] = {"p0"};
     SplitOptions how = {.part[TEST_PART] = {.names = unknown, .name_count = 1}};
+
     EXPECT_FAIL(dataset_split(ds, &how, part),
                 "split: test: no patient or case \"p9\"");
     how = (SplitOptions){.part[TEST_PART] = {.names = known, .name_count = 1},
@@ -417,6 +436,7 @@ TEST(split_errors)
                 "(3 in all); fix: whole numbers of patients instead of shares, "
                 "as valid = 1, test = 1");
     dataset_free(three);
+
     // one PatientID for all, as left by some anonymisation tools
     Dataset *one = made_dataset(4, 4, 1, 1, 2);
     how = (SplitOptions){.part[VALID_PART] = {.share = 0.2}};
@@ -441,6 +461,7 @@ TEST(split_folds_cover_everyone_once)
 {
     Dataset *ds = made_dataset(11, 1, 1, 1, 2), *part[PARTS];
     int seen[11] = {0};
+
     for (int fold = 0; fold < 4; fold++) {
         REQUIRE(dataset_fold(ds, 7, 4, fold, part));
         EXPECT_INT(part[TRAIN_PART]->count + part[VALID_PART]->count, 11);
@@ -449,6 +470,7 @@ TEST(split_folds_cover_everyone_once)
             seen[atoi(part[VALID_PART]->cases[i].key + 5)]++;
         free_parts(part);
     }
+
     for (int i = 0; i < 11; i++) EXPECT_INT(seen[i], 1);
     EXPECT_FAIL(dataset_fold(ds, 7, 4, 4, part), "fold 4 of 4");
     dataset_free(ds);
@@ -462,12 +484,14 @@ TEST(split_slabs_of_one_head)
     EXPECT(dataset_leaks((const Dataset *const *)part, PARTS));
     const char *steps = "slices axis=stored\n";
     bool used[PARTS][20] = {{false}};
+
     for (int k = 0; k < PARTS; k++) {
         Pipeline *p = made_pipeline(part[k], steps);
         for (int i = 0; i < pipeline_samples(p); i++)
             used[k][pipeline_id(p, i).part] = true;
         pipeline_free(p);
     }
+
     // 20 slices: valid 6 7, test 12..15, one slice of gap on each side
     const char *want = "ttttt-vv-tt-xxxx-ttt";
     for (int d = 0; d < 20; d++) {
@@ -475,6 +499,7 @@ TEST(split_slabs_of_one_head)
         EXPECT_INT(used[VALID_PART][d], want[d] == 'v');
         EXPECT_INT(used[TEST_PART][d], want[d] == 'x');
     }
+
     // whole volumes cannot be split by slices
     Steps none = {.count = 0};
     const PipelineOptions options = {.threads = 0};

@@ -64,6 +64,7 @@ TEST(files_nifti_pass_over_those_of_systems)
     const DatasetNifti how = {.image = {"*_T1w"}, .images = 1};
     Dataset *ds;
     int count = 0;
+
     put_image("systems", "p/sub-1_T1w.nii.gz", 1);
     for (size_t i = 0; i < sizeof junk / sizeof *junk; i++) {
         const char *path = place("systems", junk[i]);
@@ -106,12 +107,14 @@ TEST(files_nifti_named_as_nfbs)
     volume_free(&m);
     volume_free(&want);
     dataset_free(ds);
+
     // patients by folder instead
     DatasetNifti how = nfbs;
     how.patient = PATIENT_FOLDER;
     REQUIRE(dataset_nifti(root, &how, &ds));
     EXPECT_TEXT(ds->cases[2].patient, "B7");
     dataset_free(ds);
+
     // an image without its mask, and a mask without its image
     put_image("nfbs", "C1/sub-C1_T1w.nii.gz", 4);
     put_mask("nfbs", "D1/sub-D1_T1w_brainmask.nii.gz");
@@ -145,6 +148,7 @@ TEST(files_nifti_in_two_folders)
     keys(ds, text, sizeof text);
     EXPECT_TEXT(text, "hip_001=hip_001 hip_002=hip_002");
     dataset_free(ds);
+
     // the same name in both formats is ambiguous
     put_image("msd", "imagesTr/hip_002.nii", 2);
     EXPECT_FAIL(dataset_nifti(root, &how, &ds), "are both \"imagesTr/*\" of "
@@ -169,8 +173,10 @@ TEST(files_nifti_channels_and_single_files)
         EXPECT(((float *)v.voxels.data)[2 * i + 1] ==
                ((float *)b.voxels.data)[i]);
     }
+
     volume_free(&v);
     dataset_free(ds);
+
     // every file that is no mask, and one file by its name
     how = (DatasetNifti){.mask = "*_seg"};
     EXPECT_FAIL(dataset_nifti(place("multi", ""), &how, &ds),
@@ -217,6 +223,7 @@ static void put_study(const char *root, const char *folder, const char *id,
                     .description = "FLAIR",
                     .seed = seed,
                     .shuffle = true};
+
     snprintf(name, sizeof name, "%s/image", folder);
     place(root, folder);
     mkdir(place(root, folder), 0777);
@@ -254,6 +261,7 @@ TEST(files_dicom_of_two_patients_in_one_folder)
                   "/p1/labels, in one folder; fix: if both are of one patient, "
                   "give them one PatientID: dcmodify -m "
                   "PatientID=ANON1 in the files of the mask"));
+
     // next to a complete study
     put_study("two_ids", "p2", "PAT2", 3, true);
     EXPECT_FAIL(dataset_dicom(root, &flair, &ds),
@@ -309,6 +317,7 @@ TEST(files_dicom_studies)
     keys(ds, text, sizeof text);
     EXPECT_TEXT(text, "a1=a1 a2=a2 b=b");
     dataset_free(ds);
+
     // a study without a mask; a name that matches no series
     put_study("dcm", "c", "PAT3", 4, false);
     EXPECT_FAIL(dataset_dicom(root, &flair, &ds), "1 study is not complete: "
@@ -324,6 +333,7 @@ TEST(files_dicom_studies)
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
                 "no study has the image \"T2\"; there are: FLAIR, ROI; or by "
                 "folder: ");
+
     // which of two names is wrong; suitable folders are listed
     how.mask = "nosuch";
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
@@ -334,6 +344,7 @@ TEST(files_dicom_studies)
         "no study has the mask \"nosuch\"; there are: FLAIR, ROI; or by "
         "folder: ");
     EXPECT(strstr(err_text(), "labels"));
+
     // the series of the mask as its image, also by its folder
     how = flair;
     how.image[0] = how.mask;
@@ -342,11 +353,13 @@ TEST(files_dicom_studies)
     how.image[0] = "ROI";
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
                 "image \"ROI\" and mask \"labels\" are the same series");
+
     // a channel that no study has, and one that only some studies lack
     how = flair;
     how.image[1] = "T2", how.images = 2;
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
                 "no study has the image \"T2\";");
+
     // without a mask field, as for prediction; stars in names
     how = (DatasetDicom){.image = {"fl*r"}, .images = 1};
     REQUIRE(dataset_dicom(root, &how, &ds));
@@ -370,6 +383,7 @@ TEST(files_dicom_channels_on_other_grids)
     volume_free(&v);
     DatasetDicom how = {.image = {"FLAIR", "T1"}, .images = 2};
     Dataset *ds;
+
     // the option for masks does not apply to channels
     how.all.resample_mask = true;
     REQUIRE(dataset_dicom(place("grids", ""), &how, &ds));
@@ -405,6 +419,7 @@ TEST(files_dicom_ambiguous_names)
     EXPECT(strstr(err_text(), "; fix: name the series by its description, "
                               "folder or UID, or keep one of them below the "
                               "root"));
+
     // the folder distinguishes the two series
     DatasetDicom how = flair;
     how.image[0] = "other";
@@ -414,6 +429,7 @@ TEST(files_dicom_ambiguous_names)
     how.images = 0;
     EXPECT_FAIL(dataset_dicom(place("twice", ""), &how, &ds),
                 "2 series are \"the image\"");
+
     // identical copies in two folders are not a matter of names
     v = made_image(9, 4, 6, 5, true);
     mkdir(place("copied", ""), 0777);
@@ -446,6 +462,7 @@ TEST(files_dicom_by_modality)
     EXPECT_FAIL(dataset_dicom(place("modality", ""), &how, &ds),
                 "no study has the image \"PT\"; there are: (no description); "
                 "or by folder: 1.2.3, 1.2.4; or by modality: MR, CT");
+
     // if a series anywhere has that name, it is a name and no modality
     v = made_image(9, 4, 6, 5, true);
     w.description = "CT", w.modality = "MR", w.patient_id = "PAT2";
@@ -482,6 +499,7 @@ TEST(files_real_lgg)
                          "flip\n");
     int slices = 0, foreground = 0;
     int64_t voxels[2] = {0, 0};
+
     for (int k = 0; k < PARTS; k++) {
         if (!part[k]) continue;
         REQUIRE(pipeline_open(part[k], &s, &options, &p[k]));
@@ -491,7 +509,9 @@ TEST(files_real_lgg)
             voxels[0] += f->voxels[0], voxels[1] += f->voxels[1];
         }
     }
+
     EXPECT_INT(slices, 652);
+
     // at half resolution a lesion of a few pixels may fall between the samples
     EXPECT(foreground >= 236 && foreground <= 241);
     EXPECT_NEAR((double)voxels[1] / (double)(voxels[0] + voxels[1]), 0.0109,
@@ -503,6 +523,7 @@ TEST(files_real_lgg)
     const Batch *b;
     REQUIRE(loader_open(p[TRAIN_PART], &batches, &l));
     int count = 0;
+
     do {
         REQUIRE(loader_next(l, &b));
         count += b->count;
@@ -510,6 +531,7 @@ TEST(files_real_lgg)
         for (int64_t i = 0; i < numel(b->field[1].dim); i++)
             if (t[i] != 0 && t[i] != 1) EXPECT(!"a label is 0 or 1");
     } while (!b->last);
+
     EXPECT_INT(count, pipeline_samples(p[TRAIN_PART]));
     loader_close(l);
     for (int k = 0; k < PARTS; k++) {
@@ -558,6 +580,7 @@ TEST(files_real_skullstrip)
                                     "normalize method=percentile\n"
                                     "slices axis=axial\n");
     EXPECT_INT(pipeline_samples(p), 231);
+
     // the mask through preparation and back
     const StitchOptions o = {.channels = 1, .values = true};
     Stitch *m;
@@ -580,6 +603,7 @@ TEST(files_real_skullstrip)
         bool b = ((float *)back.values.voxels.data)[i] > 0.5f;
         both += a && b, sum += a + b;
     }
+
     EXPECT(2.0 * (double)both / (double)sum > 0.985);
     mem_free(x);
     stitch_free(m);

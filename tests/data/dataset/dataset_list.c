@@ -35,6 +35,7 @@ static Dataset *sequences(void)
         {.name = "length", .kind = FIELD_LENGTH}};
     DatasetBuilder *b;
     Dataset *ds;
+
     REQUIRE(dataset_list_begin(field, 3, NULL, &b));
     for (int i = 0; i < 2; i++) {
         ListCase c = {.key = i ? "b" : "a", .patient = i ? "q" : "p"};
@@ -43,6 +44,7 @@ static Dataset *sequences(void)
         c.field[1].number = pose[i];
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -61,6 +63,7 @@ TEST(list_of_sequences_gives_numbers_and_lengths)
         {"resize w=6\nfit w=8 at=start\n", 8, {6, 6}},
     };
     Dataset *ds = sequences();
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Pipeline *p = made_pipeline(ds, row[r].steps);
         EXPECT_INT(pipeline_samples(p), 2);
@@ -86,6 +89,7 @@ TEST(list_of_sequences_gives_numbers_and_lengths)
         }
         pipeline_free(p);
     }
+
     const PipelineOptions options = {.threads = 1};
     Steps s = made_steps("fit w=12\n");
     Pipeline *p;
@@ -102,6 +106,7 @@ TEST(list_changes_end_where_a_sequence_does)
     Dataset *ds = sequences();
     Pipeline *p = made_pipeline(
         ds, "fit w=12 at=start\nflip p=1 negate=2\nnoise p=1 sigma=0.01\n");
+
     for (int i = 0; i < 2; i++) {
         float x[24], number[3];
         float *const out[MAX_FIELDS] = {x, number};
@@ -115,6 +120,7 @@ TEST(list_changes_end_where_a_sequence_does)
         for (int k = 0; k < 3; k++)
             EXPECT_NEAR(number[k], k == 1 ? -pose[i][k] : pose[i][k], 0);
     }
+
     pipeline_free(p);
     dataset_free(ds);
 }
@@ -142,6 +148,7 @@ TEST(list_of_changes_that_stay_on_the_host)
         {"vary code=1\n", "augment has vary"},
     };
     Dataset *ds = sequences(), *grid = made_dataset(1, 1, 2, 4, 4);
+
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         const Steps s = made_steps(row[i].steps);
         if (row[i].why)
@@ -149,6 +156,7 @@ TEST(list_of_changes_that_stay_on_the_host)
         else
             EXPECT(augment_on_device(&s, ds));
     }
+
     const Steps both = made_steps("normalize\nflip\nnoise\n");
     EXPECT(augment_on_device(&both, grid));
     dataset_free(grid);
@@ -166,6 +174,7 @@ TEST(list_numbers_of_a_volume_are_those_of_its_slices)
     Dataset *ds;
     char path[512];
     float x[24];
+
     for (int i = 0; i < 24; i++) x[i] = (float)i;
     snprintf(path, sizeof path, "%s/volume.npy", test_folder());
     REQUIRE(npy_write(path, 3, (int64_t[]){2, 3, 4}, x));
@@ -214,8 +223,10 @@ TEST(list_arrays_have_their_axes_where_they_are_said_to_be)
     };
     float x[24];
     char path[512];
+
     for (int i = 0; i < 24; i++) x[i] = (float)i;
     snprintf(path, sizeof path, "%s/axes.npy", test_folder());
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         int64_t shape[4] = {0};
         int axes = 0;
@@ -275,11 +286,13 @@ TEST(list_says_what_does_not_fit)
          "x: the first field must be read from files, not numbers"},
     };
     DatasetBuilder *b;
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         EXPECT_FAIL(dataset_list_begin(&row[r].field, 1, NULL, &b),
                     row[r].reason);
         EXPECT(!b);
     }
+
     const ListField twice[] = {good, good};
     EXPECT_FAIL(dataset_list_begin(twice, 2, NULL, &b),
                 "two fields are called \"x\"");
@@ -323,6 +336,7 @@ TEST(dataset_of_others)
     Dataset *a = made_dataset(3, 1, 2, 4, 4), *b, *c, *d, *e;
     const char *const key[] = {"z", "y", "x"}, *const who[] = {"q", "q", "r"};
     Volume v;
+
     EXPECT_TEXT(cases_text(a), "case_00/p0 case_01/p1 case_02/p2");
     REQUIRE(dataset_pick(a, (const int[]){0, 2}, 2, &b));
     EXPECT_TEXT(cases_text(b), "case_00/p0 case_02/p2");
@@ -341,6 +355,7 @@ TEST(dataset_of_others)
     dataset_free(a);
     REQUIRE(case_load(d, 2, 0, NULL, &v, NULL));
     volume_free(&v);
+
     // x was the third case
     Volume third = made_image(2, 2, 4, 4, true);
     REQUIRE(case_load(d, 1, 0, NULL, &v, NULL));
@@ -362,6 +377,7 @@ TEST(dataset_concat_wants_the_same_fields)
     DatasetBuilder *b;
     Dataset *labels, *alone;
     Volume v = made_image(1, 2, 4, 4, true), m = made_mask(2, 4, 4);
+
     REQUIRE(dataset_begin(&other, &b));
     REQUIRE(dataset_add(b, "k", "p", &v, &m) && dataset_finish(b, &labels));
     REQUIRE(dataset_begin(NULL, &b));

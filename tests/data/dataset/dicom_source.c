@@ -67,6 +67,7 @@ static Volume reorder(const Volume *v, int code)
     double first[3] = {0, 0, 0};
     Grid g = {.affine = {[3] = {0, 0, 0, 1}}};
     Volume out;
+
     volume_extents(v, n);
     for (int a = 0; a < 3; a++) {
         const int from = order[code / 8][a];
@@ -76,6 +77,7 @@ static Volume reorder(const Volume *v, int code)
             g.affine[r][a] = back ? -v->affine[r][from] : v->affine[r][from];
         m[a] = n[from];
     }
+
     g.w = m[0], g.h = m[1], g.d = m[2];
     for (int r = 0; r < 3; r++)
         g.affine[r][3] = v->affine[r][3] + v->affine[r][0] * first[0] +
@@ -124,6 +126,7 @@ TEST(source_nifti_mask_on_dicom_in_any_order_of_axes)
     const ListField field[] = {image_field, mask_field("nifti")};
     DatasetBuilder *b;
     Dataset *ds;
+
     REQUIRE(dataset_list_begin(field, 2, &two, &b));
     for (int code = 0; code < CODES; code++) {
         char path[600], key[8];
@@ -137,12 +140,14 @@ TEST(source_nifti_mask_on_dicom_in_any_order_of_axes)
         c.field[1].path[0] = path, c.field[1].paths = 1;
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     for (int code = 0; code < CODES; code++) {
         REQUIRE(load_second(ds, code, &got));
         expect_equal(&mask, &got);
         volume_free(&got);
     }
+
     dataset_free(ds);
     volume_free(&mask);
     volume_free(&image);
@@ -156,6 +161,7 @@ TEST(source_nifti_mask_elsewhere_is_refused)
     const ListField nifti = mask_field("nifti");
     char path[600];
     Dataset *ds;
+
     snprintf(path, sizeof path, "%s/elsewhere.nii.gz", test_folder());
     for (int code = 0; code < CODES; code += 13)
         for (int axis = 0; axis < 3; axis++) {
@@ -172,6 +178,7 @@ TEST(source_nifti_mask_elsewhere_is_refused)
             EXPECT(strstr(err_text(), "; if it does, resample_mask = true"));
             dataset_free(ds);
         }
+
     // voxels at the same position, but half as many
     const Grid coarse = volume_grid_resize(&mask, 0, 3, 0);
     REQUIRE(volume_resample(&mask, &coarse, NEAREST, 0, &turned));
@@ -204,6 +211,7 @@ TEST(source_nifti_pairs_in_other_orders_of_axes)
     char path[600];
     Dataset *ds;
     const char *folder = kit_folder("source_orders");
+
     for (int code = 0; code < CODES; code += 5) {
         Volume turned = reorder(&mask, code);
         snprintf(path, sizeof path, "%s/%02d_x.nii", folder, code);
@@ -212,12 +220,14 @@ TEST(source_nifti_pairs_in_other_orders_of_axes)
         REQUIRE(nifti_write(path, &turned, NULL));
         volume_free(&turned);
     }
+
     REQUIRE(dataset_nifti(folder, &how, &ds));
     for (int i = 0; i < ds->count; i++) {
         REQUIRE(load_second(ds, i, &got));
         expect_equal(&mask, &got);
         volume_free(&got);
     }
+
     dataset_free(ds);
     volume_free(&mask);
     volume_free(&image);
@@ -232,6 +242,7 @@ TEST(source_npy_mask_by_index)
     float x[5 * 6 * 7];
     char path[600];
     Dataset *ds;
+
     for (int i = 0; i < 5 * 6 * 7; i++)
         x[i] = ((const uint8_t *)mask.voxels.data)[i];
     snprintf(path, sizeof path, "%s/mask.npy", test_folder());
@@ -275,6 +286,7 @@ TEST(source_dicom_masks_are_those_of_data_dicom)
     Arena a = {0};
     Volume image, want, got;
     char path[3][600];
+
     kit_folder("source_masks");
     const char *folder = write_image("source_masks/image", &image);
     const DicomSeries *series = kit_series(&a, folder);
@@ -292,6 +304,7 @@ TEST(source_dicom_masks_are_those_of_data_dicom)
                         .regions = 2,
                         .series = series->series_uid},
              path[2]);
+
     for (int k = 0; k < 3; k++)
         for (int named = 0; named < (k ? 2 : 1); named++) {
             ListField field = mask_field("dicom");
@@ -320,6 +333,7 @@ TEST(source_dicom_masks_are_those_of_data_dicom)
             volume_free(&got);
             dataset_free(ds);
         }
+
     volume_free(&mask);
     volume_free(&image);
     arena_release(&a);
@@ -335,6 +349,7 @@ TEST(source_dicom_says_what_it_finds_instead)
     Volume mask = labels_on(&image);
     ListField field = mask_field("dicom");
     DicomWrite how = kit_write();
+
     how.description = "other";
     REQUIRE(dicom_write_series(kit_folder("source_wrong/other"), &image, &how));
     EXPECT_FAIL(open_pair(NULL, all, NULL, NULL, &ds),
@@ -351,6 +366,7 @@ TEST(source_dicom_says_what_it_finds_instead)
                               "(SEG)"));
     EXPECT_FAIL(open_pair(NULL, "/nowhere/at/all", NULL, NULL, &ds),
                 "/nowhere/at/all: cannot open");
+
     // contours and frames need the slices on which they were drawn
     const ListField lone[] = {
         {.name = "image", .kind = FIELD_IMAGE, .rank = 3, .reader = "npy"},
@@ -378,6 +394,7 @@ TEST(source_dicom_files_are_in_the_cache_key)
     Dataset *ds;
     const char *folder = write_image("source_stamp", &image);
     const Steps none = made_steps("normalize\n");
+
     for (int i = 1; i <= 5; i++) {
         char path[600];
         KitFile f;
@@ -401,6 +418,7 @@ TEST(source_dicom_multi_frame_and_loose_options)
     Volume v, got, want;
     Dataset *ds;
     char path[600];
+
     kit_volume(&v, 5, 6, 7, true);
     snprintf(path, sizeof path, "%s/multi", kit_folder("source_multi"));
     make_multi(&(MadeMulti){.v = &v}, path);
@@ -414,11 +432,13 @@ TEST(source_dicom_multi_frame_and_loose_options)
     volume_free(&got);
     volume_free(&want);
     dataset_free(ds);
+
     // a CT without the unit of its values
     DicomWrite how = kit_write();
     how.modality = "CT";
     const char *folder = kit_folder("source_hu");
     REQUIRE(dicom_write_series(folder, &v, &how));
+
     for (int i = 1; i <= 5; i++) {
         KitFile f;
         snprintf(path, sizeof path, "%s/IM%04d.dcm", folder, i);
@@ -427,6 +447,7 @@ TEST(source_dicom_multi_frame_and_loose_options)
         kit_delete(&f, TAG_RescaleSlope);
         REQUIRE(kit_save(&f));
     }
+
     ListField ct = image_field;
     for (int hu = 0; hu < 2; hu++) {
         DatasetBuilder *b;
@@ -444,6 +465,7 @@ TEST(source_dicom_multi_frame_and_loose_options)
         if (hu) volume_free(&got);
         dataset_free(ds);
     }
+
     volume_free(&v);
     arena_release(&a);
 }
@@ -473,6 +495,7 @@ TEST(source_real_lgg_with_masks_in_nifti)
     REQUIRE(dataset_dicom(root, &how, &dicom));
     REQUIRE(dataset_list_begin(field, 2, NULL, &b));
     int64_t tumour = 0;
+
     for (int i = 0; i < dicom->count; i++) {
         char path[600];
         snprintf(path, sizeof path, "%s/lgg_%02d.nii.gz", test_folder(), i);
@@ -488,8 +511,10 @@ TEST(source_real_lgg_with_masks_in_nifti)
         c.field[1].path[0] = path, c.field[1].paths = 1;
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &list));
     EXPECT_INT(list->count, 24);
+
     for (int i = 0; i < list->count; i++) {
         REQUIRE(load_second(dicom, i, &want));
         REQUIRE(load_second(list, i, &got));
@@ -499,6 +524,7 @@ TEST(source_real_lgg_with_masks_in_nifti)
         volume_free(&want);
         volume_free(&got);
     }
+
     // the sum over all files of the set
     EXPECT(tumour > 400000);
     dataset_free(list);
@@ -525,6 +551,7 @@ TEST(source_real_pgbm_with_masks_in_nifti_and_seg)
     REQUIRE(load_second(ds, 0, &want));
     dataset_free(ds);
     expect_equal(&mask, &want);
+
     for (int code = 0; code < CODES; code += 7) {
         Volume turned = reorder(&want, code);
         snprintf(path, sizeof path, "%s/pgbm.nii", test_folder());
@@ -536,6 +563,7 @@ TEST(source_real_pgbm_with_masks_in_nifti_and_seg)
         volume_free(&got);
         dataset_free(ds);
     }
+
     volume_free(&want);
     volume_free(&mask);
     volume_free(&image);

@@ -84,6 +84,7 @@ TEST(mismatch_of_nifti_files_is_refused)
         {"swapped", "directions (corners ", swapped, tall},
         {"mirrored", "directions, origin (corners ", mirrored, mm},
     };
+
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char folder[300], path[400], want[200];
         Volume image = image_of(row[i].mm), mask = made_mask(ND, NH, NW);
@@ -233,6 +234,7 @@ TEST(dicom_mismatch_of_frames_is_refused)
     Pair p;
     Arena a = {0};
     char path[500];
+
     write_pair(&p, "mis_frames");
     const MadeRegion r = {1, "organ", &c, 1, "2.25.99", 0};
     MadeSet set = {.v = &p.v,

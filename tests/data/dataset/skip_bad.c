@@ -31,6 +31,7 @@ static void write_case(int number, bool bad)
     for (uint32_t i = 0; i < VOXELS; i++) x[i] = rng_uniform(&r, i);
     path_of(path, number, "image");
     REQUIRE(npy_write(path, 3, shape, x));
+
     // in some cases the mask is unreadable
     if (bad && number % 2 == 0) REQUIRE(file_replace(path, "damaged", 7));
     for (int i = 0; i < VOXELS; i++) x[i] = i % 40 == number;
@@ -47,6 +48,7 @@ static Dataset *files(const bool there[CASES])
         {.name = "mask", .kind = FIELD_LABEL, .rank = 3, .reader = "npy"}};
     DatasetBuilder *b;
     Dataset *ds;
+
     REQUIRE(dataset_list_begin(field, 2, NULL, &b));
     for (int i = 0; i < CASES; i++) {
         char path[2][300], key[8], patient[8];
@@ -60,6 +62,7 @@ static Dataset *files(const bool there[CASES])
             c.field[f].path[0] = path[f], c.field[f].paths = 1;
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -164,7 +167,9 @@ TEST(skip_bad_has_a_limit_and_a_default)
     Pipeline *p;
     Arena mem = {NULL};
     const BadCase *list;
+
     write_all(1);
+
     // only on request
     EXPECT_FAIL(pipeline_open(ds, &s, &how, &p), "c0: image: ");
     how.skip_bad = true;
@@ -180,6 +185,7 @@ TEST(skip_bad_has_a_limit_and_a_default)
                 "skip_bad: 4 of 6 cases cannot be read, more than half; the "
                 "first: c0: image: ");
     EXPECT_INT(err_kind(), ERR_DATA);
+
     // an error of the recipe is not a bad case
     Steps wrong = made_steps("crop to=label\nfit d=4\n");
     static const ListField field = {
@@ -205,6 +211,7 @@ TEST(skip_bad_with_a_store)
     static const bool all[CASES] = {1, 1, 1, 1, 1, 1, 1};
     char store[300], *said;
     Arena mem = {NULL};
+
     snprintf(store, sizeof store, "%s/skip.cases", test_folder());
     write_all(3);
     Dataset *ds = files(all);
@@ -216,6 +223,7 @@ TEST(skip_bad_with_a_store)
     said = pipeline_store(p, &mem);
     EXPECT(said && strstr(said, "prepared cases: 4 found, 0 added"));
     pipeline_free(p);
+
     // a repaired case is included again
     write_all(2);
     p = opened(ds, slices, 2, 0, store);
@@ -235,6 +243,7 @@ TEST(skip_bad_without_memory)
     write_all(2);
     Dataset *ds = files(six);
     const long before = mem_live();
+
     for (long k = 0;; k += 1 + k / 16) {
         const PipelineOptions how = {.cache_bytes = 1 << 20, .skip_bad = true};
         Steps s = made_steps(patches);

@@ -24,12 +24,14 @@ TEST(beams_meet_where_the_target_is)
     OpenkbpPatient p = patient(4, 4);
     int32_t voxel[2] = {at(20, 90, 7), at(100, 30, 9)};
     Volume v;
+
     p.grid[PTV70] = (SparseGrid){1, voxel, NULL};
     p.grid[PTV56] = (SparseGrid){1, voxel + 1, NULL};
     REQUIRE(openkbp_beams(&p, &v));
     EXPECT(dims_equal(v.voxels.dim, (Dims){1, E, E, E, 1}));
     EXPECT(v.unit == UNIT_GY);
     const float *b = v.voxels.data;
+
     // all nine beams pass through the target, one the line behind it, none
     // another slice
     EXPECT_NEAR(b[voxel[0]], 70, 1e-4);
@@ -53,6 +55,7 @@ static void expect_round_shadow(double mm_x, double mm_y)
     OpenkbpPatient p = patient(mm_x, mm_y);
     Volume v;
     int32_t n = 0;
+
     for (int x = 0; x < E; x++)
         for (int y = 0; y < E; y++)
             if (hypot((x - cx) * mm_x, (y - cy) * mm_y) <= radius)
@@ -61,6 +64,7 @@ static void expect_round_shadow(double mm_x, double mm_y)
     REQUIRE(openkbp_beams(&p, &v));
     const float *b = v.voxels.data;
     const double blur = 2 * fmax(mm_x, mm_y);
+
     for (int x = 0; x < E; x += 3)
         for (int y = 0; y < E; y += 3) {
             int least = 0, most = 0;
@@ -95,6 +99,7 @@ TEST(beams_see_the_highest_prescription)
     // both on one ray along x
     int32_t low = at(30, 64, 50), high = at(80, 64, 50);
     Volume v;
+
     p.grid[PTV56] = (SparseGrid){1, &low, NULL};
     p.grid[PTV70] = (SparseGrid){1, &high, NULL};
     REQUIRE(openkbp_beams(&p, &v));
@@ -103,6 +108,7 @@ TEST(beams_see_the_highest_prescription)
     EXPECT_NEAR(b[high], 70, 1e-4);
     EXPECT_NEAR(b[at(120, 64, 50)], 70.0 / 9, 1e-4);
     volume_free(&v);
+
     // in a corner no voxel but the two marks; a patient without targets is 0
     low = at(0, 0, 0), high = at(E - 1, E - 1, E - 1);
     REQUIRE(openkbp_beams(&p, &v));
@@ -123,6 +129,7 @@ TEST(beams_without_memory)
     const long live = mem_live();
     Volume v;
     int k = 0;
+
     for (bool ok = false; !ok; k++) {
         mem_fail_after(k, false);
         ok = openkbp_beams(&p, &v);

@@ -111,12 +111,14 @@ TEST(biwi_pose_defects)
         {"1e300 0 0\n0 1e300 0\n0 0 1e300\n\n1 2 3\n", "not a rotation: det"},
         {"1\n\n2\n\n3\n\n4\n\n5\n\n6\n", "line 11: more than 5 blocks of num"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         BiwiPose p;
         EXPECT_FAIL(pose(row[r].text, false, &p), row[r].reason);
         EXPECT_FAIL(pose(row[r].text, false, &p), "biwi: ");
         EXPECT(err_kind() == ERR_DATA && p.rotation[0][0] == 0);
     }
+
     BiwiPose p;
     EXPECT_FAIL(biwi_pose_decode("1 0\0 0", 6, false, &p),
                 "line 1: \"0\" is not a finite number");
@@ -152,11 +154,13 @@ TEST(biwi_camera)
     EXPECT_INT(c.distortions, 5);
     EXPECT(c.rotation[2][1] == -0.015085 && c.translation_mm[2] == -13.2308);
     EXPECT(c.width == 640 && c.height == 480);
+
     // without third-order distortion, and without the size
     REQUIRE(camera("500 0 1\n0 500 2\n0 0 1\n\n.1 .2 .3 .4\n\n1 0 0\n0 1 0\n"
                    "0 0 1\n\n0 0 0\n",
                    &c));
     EXPECT(c.distortions == 4 && c.distortion[3] == 0.4 && c.width == 0);
+
     // one defect each
     static const struct {
         const char *from, *to, *reason;
@@ -176,6 +180,7 @@ TEST(biwi_camera)
          "3 blocks of numbers, need 4 or 5: intrinsics, distortion"},
         {"640 480 \n", "640 480\n\n1\n", "line 15: more than 5 blocks of"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         char text[600];
         const char *at = strstr(good_camera, row[r].from);
@@ -185,6 +190,7 @@ TEST(biwi_camera)
         EXPECT_FAIL(camera(text, &c), row[r].reason);
         EXPECT(err_kind() == ERR_DATA && !c.width && !c.distortions);
     }
+
     EXPECT_FAIL(biwi_camera_read("no/depth.cal", &c),
                 "no/depth.cal: biwi: cannot open");
 }
@@ -195,6 +201,7 @@ TEST(biwi_from_files)
     BiwiPose p;
     BiwiCamera c;
     static const char turned[] = "1 0 0\n0 0 -1\n0 1 0\n\n1 2 3\n";
+
     snprintf(path, sizeof path, "%s/frame_00003_pose.txt", test_folder());
     REQUIRE(file_replace(path, turned, sizeof turned - 1));
     REQUIRE(biwi_pose_read(path, false, &p));
@@ -250,12 +257,14 @@ TEST(biwi_depth)
                                      0, 0, 0,   0,   32767, -32768};
     File f;
     Volume v;
+
     make(&f);
     REQUIRE(depth(&f, &v));
     EXPECT(dims_equal(v.voxels.dim, (Dims){1, 1, 3, 4, 1}));
     EXPECT_INT(v.voxels.type, I16);
     EXPECT(!memcmp(v.voxels.data, want, sizeof want));
     volume_free(&v);
+
     // from a file; and a file of empty pixels only
     char path[300];
     snprintf(path, sizeof path, "%s/frame_depth.bin", test_folder());
@@ -290,6 +299,7 @@ TEST(biwi_depth_defects)
     };
     File f;
     Volume v;
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         make(&f);
         f.size = (size_t)row[r].at;
@@ -301,6 +311,7 @@ TEST(biwi_depth_defects)
         EXPECT(err_kind() == ERR_DATA && !v.voxels.data);
         EXPECT_INT(mem_live(), live);
     }
+
     // truncated at any byte, or too long
     make(&f);
     for (size_t n = 0; n < 34; n++) {
@@ -308,16 +319,19 @@ TEST(biwi_depth_defects)
         EXPECT(!depth(&f, &v));
         EXPECT(err_kind() == ERR_DATA && !v.voxels.data);
     }
+
     f.size = 7;
     EXPECT_FAIL(depth(&f, &v), "file ends inside width and height: 7 bytes");
     f.size = 33;
     EXPECT_FAIL(depth(&f, &v), "run 2 at byte 22: 2 depths, only 3 bytes left");
     f.size = 35;
     EXPECT_FAIL(depth(&f, &v), "1 bytes after the last run");
+
     // a run of length 0 could repeat forever
     f = (File){.size = 0};
     put(&f, 4, 4), put(&f, 3, 4), put(&f, 0, 4), put(&f, 0, 4);
     EXPECT_FAIL(depth(&f, &v), "run 1 at byte 8 has no pixels");
+
     // 16384 x 1024 is the largest size
     f = (File){.size = 0};
     put(&f, 16384, 4), put(&f, 1024, 4), put(&f, 1 << 24, 4), put(&f, 0, 4);
@@ -365,11 +379,13 @@ TEST(biwi_without_memory)
     char path[300];
     File f;
     Volume v;
+
     make(&f);
     snprintf(path, sizeof path, "%s/poor_depth.bin", test_folder());
     REQUIRE(file_replace(path, f.bytes, f.size));
     long live = mem_live();
     int k = 0;
+
     for (bool ok = false; !ok; k++) {
         mem_fail_after(k, false);
         ok = biwi_depth_read(path, &v);

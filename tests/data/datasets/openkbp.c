@@ -37,14 +37,17 @@ TEST(openkbp_reads_rows)
     EXPECT(g.value[0] == 6 && g.value[1] == 0.438f && g.value[2] == 1e-3f);
     openkbp_grid_free(&g);
     EXPECT(!g.index && !g.value && !g.count);
+
     // a mask, with the line ends of Windows
     REQUIRE(decode(",data\r\n5,\r\n6,\r\n", OPENKBP_MASK, &g));
     EXPECT(g.count == 2 && g.index[0] == 5 && g.index[1] == 6 && !g.value);
     openkbp_grid_free(&g);
+
     // an empty table
     REQUIRE(decode(",data\n", OPENKBP_MASK, &g));
     EXPECT_INT(g.count, 0);
     openkbp_grid_free(&g);
+
     // any order, if no voxel occurs twice
     REQUIRE(decode(",data\n7,1\n3,2\n1000,3\n8,4\n", OPENKBP_VALUES, &g));
     EXPECT(g.index[0] == 7 && g.index[1] == 3 && g.value[3] == 4);
@@ -104,6 +107,7 @@ TEST(openkbp_defects)
         {",data\n1,\x01\x80zzzzzzzzzzzzzzzzzzzzzzzzzzzz\n", OPENKBP_MASK,
          "got \"??zzzzzzzzzzzzzzzzzzzzzz...\""},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         SparseGrid g;
         long live = mem_live();
@@ -112,6 +116,7 @@ TEST(openkbp_defects)
         EXPECT(err_kind() == ERR_DATA && !g.index && !g.count);
         EXPECT_INT(mem_live(), live);
     }
+
     SparseGrid g;
     EXPECT_FAIL(decode_bytes(",data\n1,\0\n", 10, OPENKBP_MASK, &g),
                 "row 2: a mask has no values, got \"?\"");
@@ -127,8 +132,10 @@ TEST(openkbp_limit)
     size_t room = 6 + (size_t)(OPENKBP_VOXELS + 1) * 9, n;
     char *text = mem_alloc(room + 1);
     SparseGrid g;
+
     REQUIRE(text);
     n = (size_t)sprintf(text, ",data\n");
+
     for (int i = 0; i <= OPENKBP_VOXELS; i++) {
         if (i == OPENKBP_VOXELS) {
             REQUIRE(openkbp_grid_decode(text, n, OPENKBP_MASK, &g));
@@ -137,6 +144,7 @@ TEST(openkbp_limit)
         }
         n += (size_t)sprintf(text + n, "%d,\n", i % OPENKBP_VOXELS);
     }
+
     EXPECT_FAIL(openkbp_grid_decode(text, n, OPENKBP_MASK, &g),
                 "2097153 rows for a grid of 2097152 voxels");
     mem_free(text);
@@ -180,6 +188,7 @@ TEST(openkbp_patient)
     char folder[300];
     OpenkbpPatient p;
     Volume v;
+
     make_patient(folder, "pt_1");
     REQUIRE(openkbp_read(folder, OPENKBP_ALL, true, &p));
     EXPECT_INT(p.grid[OPENKBP_CT].count, 2);
@@ -194,6 +203,7 @@ TEST(openkbp_patient)
     EXPECT(p.spacing_mm[0] == 3.906 && p.spacing_mm[1] == 4 &&
            p.spacing_mm[2] == 2.5);
     EXPECT_INT(openkbp_bytes(&p), 2 * 8 + 8 + 2 * 4 + 4 + 4);
+
     // 16514 = 2 + 128 * (1 + 128 * 1): x = 1, y = 1, z = 2
     const SparseGrid *grid[OPENKBP_STRUCTURES + 1] = {&p.grid[OPENKBP_CT]};
     for (int k = 0; k < OPENKBP_STRUCTURES; k++)
@@ -206,6 +216,7 @@ TEST(openkbp_patient)
     double sum = 0, mm[3];
     for (int64_t i = 0; i < numel(v.voxels.dim); i++) sum += (double)x[i];
     EXPECT(sum == 1000 + 4095 + 1 + 1);
+
     // patient axes: x to posterior, y to the left, z to inferior
     char code[4];
     EXPECT_TEXT(volume_code(&v, code), "ILP");
@@ -215,6 +226,7 @@ TEST(openkbp_patient)
     EXPECT(mm[0] == 4 && mm[1] == 3.906 && mm[2] == -5);
     volume_free(&v);
     openkbp_free(&p);
+
     // without dose: accepted when none is required
     take(folder, "dose.csv");
     REQUIRE(openkbp_read(folder, OPENKBP_ALL, false, &p));
@@ -230,6 +242,7 @@ TEST(openkbp_files_are_those_that_are_read)
     const char *const *file;
     Arena mem = {0};
     make_patient(folder, "pt_files");
+
     // hidden files, and files that are no tables
     put(folder, ".ct.csv", "x");
     put(folder, "readme.txt", "x");
@@ -239,8 +252,10 @@ TEST(openkbp_files_are_those_that_are_read)
     EXPECT_TEXT(file[0], path);
     snprintf(path, sizeof path, "%s/voxel_dimensions.csv", folder);
     EXPECT_TEXT(file[1], path);
+
     // three grids and three structures
     EXPECT_INT(openkbp_files(folder, OPENKBP_ALL, &mem, &file), 7);
+
     // of several unknown names, always the same is reported
     put(folder, "Larynz.csv", "x");
     put(folder, "Brain.csv", "x");
@@ -286,6 +301,7 @@ TEST(openkbp_patient_defects)
         {"voxel_dimensions.csv", "4\n4\n4\n4\n",
          "row 4: \"4\" after the three spacings"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         char folder[300], name[32];
         OpenkbpPatient p;
@@ -301,6 +317,7 @@ TEST(openkbp_patient_defects)
         EXPECT(err_kind() == ERR_DATA);
         EXPECT_INT(mem_live(), live);
     }
+
     OpenkbpPatient p;
     EXPECT_FAIL(openkbp_read("no/pt_1", OPENKBP_ALL, true, &p),
                 "no/pt_1: openkbp: cannot open the folder: ");
@@ -313,6 +330,7 @@ TEST(openkbp_without_memory)
     make_patient(folder, "poor");
     long live = mem_live();
     int k = 0;
+
     for (bool ok = false; !ok; k++) {
         mem_fail_after(k, false);
         ok = openkbp_read(folder, OPENKBP_ALL, true, &p);
@@ -333,11 +351,13 @@ TEST(openkbp_write_reads_back)
     char path[300];
     Volume v;
     SparseGrid g;
+
     snprintf(path, sizeof path, "%s/written.csv", test_folder());
     REQUIRE(volume_new(&v, (Dims){1, 128, 128, 128, 2}, F32));
     float *x = v.voxels.data;
     Rng r = {.seed = 5, .stream = RNG_TEST};
     int rows = 0;
+
     for (uint32_t i = 0; i < OPENKBP_VOXELS; i += 97) {
         // all magnitudes, some not above 0
         uint32_t words[4];
@@ -346,6 +366,7 @@ TEST(openkbp_write_reads_back)
         if (!isfinite(x[2 * i])) x[2 * i] = 70.5f;
         rows += x[2 * i] > 0;
     }
+
     x[1] = NAN; // another channel
     REQUIRE(openkbp_write_dose(path, &v));
     REQUIRE(openkbp_grid_read(path, OPENKBP_VALUES, &g));
@@ -354,6 +375,7 @@ TEST(openkbp_write_reads_back)
     for (int i = 0; i < g.count; i++) wrong += g.value[i] != x[2 * g.index[i]];
     EXPECT_INT(wrong, 0);
     openkbp_grid_free(&g);
+
     // no value above 0; and a grid that is no dose
     memset(x, 0, tensor_bytes(&v.voxels));
     x[2 * 7] = -1;
@@ -380,6 +402,7 @@ static int each_patient(void (*each)(const char *folder, void *ctx), void *ctx)
     static const char *const part[] = {"train-pats", "validation-pats",
                                        "test-pats"};
     int count = 0;
+
     for (int k = 0; k < 3; k++) {
         char folder[400], patient[700];
         snprintf(folder, sizeof folder, "%s/provided-data/%s", test_datasets(),
@@ -422,6 +445,7 @@ static void look_at_organs(const char *folder, void *ctx)
     const SparseGrid *ct = &p.grid[OPENKBP_CT];
     Volume v;
     double left[3], right[3], stem[3], cord[3], jaw[3];
+
     REQUIRE(openkbp_read(folder, OPENKBP_ALL, true, &p));
     REQUIRE(openkbp_volume(&p, &ct, 1, &v));
     centre(&p, &v, "LeftParotid", left), centre(&p, &v, "RightParotid", right);
@@ -451,6 +475,7 @@ static void dump(const char *folder, void *ctx)
     REQUIRE(openkbp_read(folder, OPENKBP_ALL, true, &p));
     fprintf(out, "%s\n", folder);
     fwrite(p.spacing_mm, sizeof *p.spacing_mm, 3, out);
+
     for (int k = 0; k < OPENKBP_GRIDS; k++) {
         const SparseGrid *g = &p.grid[k];
         size_t n = (size_t)g->count;
@@ -466,6 +491,7 @@ TEST(openkbp_agrees_with_numpy)
 {
     if (system(PYTHON "-c 'import numpy' 2> /dev/null"))
         SKIP("python3-numpy is not installed (sh vendor/fetch test)");
+
     // real patients, else a synthetic one
     char path[300], folder[300], command[700];
     snprintf(path, sizeof path, "%s/openkbp.bin", test_folder());
@@ -509,6 +535,7 @@ static void rewrite(const char *folder, void *ctx)
     Arena mem = {0};
     char *was, *is;
     size_t was_bytes, is_bytes;
+
     REQUIRE(openkbp_read(folder, OPENKBP_ALL, true, &p));
     const SparseGrid *dose = &p.grid[OPENKBP_DOSE];
     REQUIRE(openkbp_volume(&p, &dose, 1, &v));

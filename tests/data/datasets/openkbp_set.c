@@ -61,6 +61,7 @@ static Dataset *patients(char list[MOST][PATH], int count)
     DatasetBuilder *b;
     Dataset *ds;
     REQUIRE(dataset_list_begin(fields, FIELDS, NULL, &b));
+
     for (int i = 0; i < count; i++) {
         // folder names also differ between the parts
         const char *name = strrchr(list[i], '/') + 1;
@@ -69,6 +70,7 @@ static Dataset *patients(char list[MOST][PATH], int count)
             c.field[f].path[0] = list[i], c.field[f].paths = 1;
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -94,6 +96,7 @@ static uint64_t each_sample(Pipeline *p, FILE *peer)
     const LoaderOptions how = {.batch = 1, .workers = 2};
     uint64_t h = 1;
     Loader *l;
+
     REQUIRE(loader_open(p, &how, &l));
     for (int i = 0; i < ds->count; i++) {
         const Batch *b;
@@ -110,6 +113,7 @@ static uint64_t each_sample(Pipeline *p, FILE *peer)
             if (peer) fwrite(t->data, sizeof(float), n, peer);
         }
     }
+
     loader_close(l);
     return h;
 }
@@ -119,11 +123,13 @@ TEST(openkbp_set_of_real_patients)
     static char list[MOST][PATH];
     char store[PATH], command[64];
     int count = add_part("validation-pats", list, 0);
+
     if (getenv("SEG_SOAK")) {
         count = add_part("train-pats", list, count);
         count = add_part("test-pats", list, count);
         if (count) EXPECT_INT(count, 32);
     }
+
     if (!count) SKIP("the 32 OpenKBP patients are not here");
     snprintf(command, sizeof command,
              PYTHON "tests/data/datasets/openkbp_set_peer.py");
@@ -160,6 +166,7 @@ TEST(openkbp_set_of_real_patients)
            "MB, the file has %.1f MB); 200 patients take %.2f GB\n",
            count, count / csv_s, count / store_s, each / 1e6, grown / 1e6,
            (double)st.st_size / 1e6, 200 * each / 1e9);
+
     // sizes per patient on average in docs/data.md, and the limit for 200
     EXPECT(each > (count == 32 ? 1.2e6 : 0.5e6) && each < 1.5e6);
     EXPECT(200 * each < 2.5e9);

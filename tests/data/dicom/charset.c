@@ -147,6 +147,7 @@ TEST(dicom_charset_of_every_term)
     };
     if (!has_converters()) SKIP("iconv has no modules here");
     Arena a = {0};
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         unsigned odd;
         const char *got = charset_utf8(&a, rows[i].bytes, strlen(rows[i].bytes),
@@ -169,6 +170,7 @@ TEST(dicom_charset_of_any_bytes_is_utf8)
                                      "\033-L", "\033(B",  "\xc3\xa4"};
     Arena a = {0};
     uint32_t seed = 1, code;
+
     for (int i = 0; i < 4000; i++) {
         char text[40];
         size_t n = 0;
@@ -257,6 +259,7 @@ TEST(dicom_charset_of_a_series)
          "del",
          "text in an unknown character set, bytes shown as \\xNN"},
     };
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Arena a = {0};
         Volume v;
@@ -301,6 +304,7 @@ TEST(dicom_charset_cuts_leave_no_half_letter)
     DicomIndex index;
     uint32_t code;
     int bad = 0;
+
     REQUIRE(dicom_scan(kit_damage(&row, "cut"), NULL, &a, &index));
     EXPECT(!dicom_select(&index, "none"));
     const char *text = err_text(), *end = text + strlen(text);
@@ -323,6 +327,7 @@ TEST(dicom_charset_of_an_item_counts_inside)
     Volume v;
     DicomWrite how = kit_write();
     char path[600];
+
     kit_volume(&v, 3, 6, 8, false);
     REQUIRE(dicom_write_series(kit_folder("item_charset"), &v, &how));
     const DicomSeries *image = kit_series(&a, kit_folder("item_charset"));
@@ -330,6 +335,7 @@ TEST(dicom_charset_of_an_item_counts_inside)
     make_set(
         &(MadeSet){.v = &v, .image = image, .region = region, .regions = 2},
         path);
+
     // the file is Latin-1, its first region Cyrillic
     KitFile f;
     REQUIRE(kit_read(path, &f));
@@ -354,6 +360,7 @@ TEST(dicom_charset_of_an_item_counts_inside)
     int64_t inside = 0;
     const uint8_t *label = mask.voxels.data;
     for (int64_t i = 0; i < positions(mask.voxels.dim); i++) inside += label[i];
+
     // columns 1 to 3 of rows 1 and 2
     EXPECT_INT(inside, 6);
     volume_free(&mask);

@@ -148,6 +148,7 @@ static void crowded(KitFile *f, int n)
         p[0] = 0x29, p[1] = (uint8_t)(i >> 16), p[2] = (uint8_t)i;
         p[3] = (uint8_t)(i >> 8), p[4] = 'L', p[5] = 'O';
     }
+
     size_t at = kit_find(f, TAG_PixelData);
     kit_splice(f, at, 0, many, MANY * 8);
     mem_free(many);
@@ -360,11 +361,13 @@ TEST(dicom_empty_file_of_a_series_is_named)
     DicomIndex index;
     const char *folder = kit_damage(&row, "empty");
     char last[600], bare[600], other[600];
+
     // the last slice: no gap would show that it is missing
     snprintf(last, sizeof last, "%s/IM0004.dcm", folder);
     make_empty(last);
     EXPECT(names_empty(folder, last));
     REQUIRE(!remove(last));
+
     // the same for the page of a failed download with such a name
     char want[700];
     FILE *page = fopen(last, "wb");
@@ -374,6 +377,7 @@ TEST(dicom_empty_file_of_a_series_is_named)
     EXPECT_FAIL(dicom_scan(folder, NULL, &a, &index), want);
     EXPECT_INT(err_kind(), ERR_DATA);
     REQUIRE(!remove(last));
+
     // not named like the images in the folder: left out with a note; files with
     // other extensions and hidden files are never noted
     snprintf(bare, sizeof bare, "%s/1.2.840.113619", folder);
@@ -394,6 +398,7 @@ TEST(dicom_empty_file_of_a_series_is_named)
     }
     EXPECT(dicom_scan(folder, NULL, &a, &index));
     EXPECT_INT(index.not_dicom, 4);
+
     // with skip_damaged, a lost slice is left out, and its series is incomplete
     make_empty(last);
     EXPECT(names_empty(folder, last));
@@ -418,6 +423,7 @@ TEST(dicom_damaged_file_of_an_unknown_series)
     KitFile f;
     char path[600], to[600], want[800];
     const char *folder = kit_damage(&row, "flat");
+
     for (int i = 1; i <= 4; i++) {
         snprintf(path, sizeof path, "%s/IM%04d.dcm", folder, i);
         snprintf(to, sizeof to, "%s/IM%04d.dcm", folder, i + 5);
@@ -426,6 +432,7 @@ TEST(dicom_damaged_file_of_an_unknown_series)
         kit_set_text(&f, TAG_SeriesInstanceUID, "1.2.3.4");
         REQUIRE(kit_save(&f));
     }
+
     snprintf(path, sizeof path, "%s/IM0005.dcm", folder);
     make_empty(path);
     REQUIRE(dicom_scan(folder, &lenient, &a, &index));
@@ -440,6 +447,7 @@ TEST(dicom_damaged_file_of_an_unknown_series)
         EXPECT(dicom_load(&index.series[i], NULL, &v, NULL));
         volume_free(&v);
     }
+
     // a lost slice in the middle is reported as a gap
     snprintf(path, sizeof path, "%s/IM0007.dcm", folder);
     make_empty(path);
@@ -467,6 +475,7 @@ TEST(dicom_defect_22_inflation_is_bounded)
     KitFile f;
     snprintf(path, sizeof path, "%s/IM0001.dcm", folder);
     REQUIRE(kit_read(path, &f));
+
     // exactly the needed size passes, one byte less does not
     for (size_t limit = 16384; limit > 64; limit /= 2) {
         Walk w;
@@ -502,6 +511,7 @@ TEST(dicom_without_syntax_is_read_when_assumed)
     Volume v, out;
     DicomIndex index;
     const char *folder = kit_damage(&row, "assume_implicit");
+
     REQUIRE(dicom_scan(folder, &row.options, &a, &index));
     REQUIRE(dicom_load(index.series, &row.options, &out, NULL));
     kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);

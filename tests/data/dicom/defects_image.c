@@ -263,6 +263,7 @@ static void expect_note(const char *name, const DicomWrite *how,
     DicomNotes notes = {0};
     char want[700];
     const char *folder = kit_folder(name);
+
     kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);
     for (int i = 0; how->is_signed && i < KIT_SLICES * KIT_H * KIT_W; i++)
         ((int16_t *)v.voxels.data)[i] -= 2048;
@@ -300,6 +301,7 @@ TEST(dicom_defect_43_pad_byte)
     Arena a = {0};
     Volume v, out;
     DicomNotes notes = {0};
+
     kit_volume(&v, 2, 3, 5, false);
     int16_t *p = v.voxels.data;
     for (int i = 0; i < 30; i++) p[i] = (int16_t)i;
@@ -322,6 +324,7 @@ TEST(dicom_defects_63_to_66_of_folders)
     Volume v, out;
     DicomIndex index;
     char want[900];
+
     kit_volume(&v, 3, 4, 5, false);
     DicomWrite how = kit_write();
     const char *top = kit_folder("defect63");
@@ -355,6 +358,7 @@ TEST(dicom_defects_63_to_66_of_folders)
     const char *times = kit_folder("defect65");
     how.description = "time";
     REQUIRE(dicom_write_series(times, &v, &how));
+
     for (int i = 1; i <= 3; i++) {
         KitFile f;
         char path[600];
@@ -365,6 +369,7 @@ TEST(dicom_defects_63_to_66_of_folders)
         kit_set_text(&f, TAG_SOPInstanceUID, path);
         REQUIRE(kit_save(&f));
     }
+
     EXPECT_FAIL(dicom_load(kit_series(&a, times), NULL, &out, NULL),
                 "2 images at every position [tag (0020,0032) "
                 "ImagePositionPatient]; fix: keep one of them in the folder");
@@ -465,6 +470,7 @@ TEST(dicom_ct_without_intercept_is_read_when_assumed)
     Arena a = {0};
     Volume v, out;
     const char *folder = kit_damage(&row, "assume_hu");
+
     REQUIRE(dicom_load(kit_series(&a, folder), &row.options, &out, NULL));
     kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);
     EXPECT(!memcmp(out.voxels.data, v.voxels.data, tensor_bytes(&v.voxels)));
@@ -481,8 +487,10 @@ TEST(dicom_tilted_stack_is_straightened_when_asked)
     Arena a = {0};
     Volume v, out;
     const char *folder = kit_damage(&row, "straighten");
+
     REQUIRE(dicom_load(kit_series(&a, folder), &row.options, &out, NULL));
     kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);
+
     // perpendicular after loading, with one more row for the drift of 0.45 rows
     EXPECT_INT(out.voxels.dim.h, KIT_H + 1);
     EXPECT_NEAR(out.affine[1][2], 0, 1e-12);
@@ -490,6 +498,7 @@ TEST(dicom_tilted_stack_is_straightened_when_asked)
     REQUIRE(out.voxels.type == F32);
     const float *p = out.voxels.data;
     const int16_t *q = v.voxels.data;
+
     // slice k lies 0.15 k rows further down: row 2 is between its rows 2 and 1
     for (int k = 0; k < KIT_SLICES; k++)
         for (int i = 0; i < KIT_W; i++) {
@@ -498,6 +507,7 @@ TEST(dicom_tilted_stack_is_straightened_when_asked)
             EXPECT_NEAR(p[(k * (KIT_H + 1) + 2) * KIT_W + i],
                         (1 - share) * s[2 * KIT_W] + share * s[KIT_W], 0.01);
         }
+
     volume_free(&out);
     volume_free(&v);
     arena_release(&a);

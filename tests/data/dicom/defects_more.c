@@ -223,6 +223,7 @@ TEST(dicom_defects_of_names_and_counts)
     char path[600], want[900];
     // no DICOM file
     const char *empty = kit_folder("more_empty");
+
     snprintf(path, sizeof path, "%s/note.txt", empty);
     FILE *f = fopen(path, "w");
     REQUIRE(f && !fclose(f));
@@ -232,6 +233,7 @@ TEST(dicom_defects_of_names_and_counts)
              empty);
     EXPECT(!dicom_scan(empty, NULL, &a, &index));
     EXPECT_TEXT(err_text(), want);
+
     // two series with one name
     kit_volume(&v, 2, 4, 5, false);
     const char *top = kit_folder("more_twins");
@@ -244,6 +246,7 @@ TEST(dicom_defects_of_names_and_counts)
     EXPECT(
         strstr(err_text(), ": dicom: 2 series called \"image\" in folder: "));
     EXPECT(strstr(err_text(), "; fix: series = one of the UIDs"));
+
     // a series that is not a dose
     snprintf(want, sizeof want,
              "%s: dicom: not a dose (MR Image Storage) [tag (0008,0016) "
@@ -251,6 +254,7 @@ TEST(dicom_defects_of_names_and_counts)
              index.series->folder);
     EXPECT(!dicom_load_dose(index.series, NULL, false, NULL, &out, NULL));
     EXPECT_TEXT(err_text(), want);
+
     // a file that became multi-frame after the scan
     KitFile k;
     REQUIRE(kit_read(index.series->paths[1], &k));
@@ -263,6 +267,7 @@ TEST(dicom_defects_of_names_and_counts)
     EXPECT(!dicom_load(index.series, NULL, &out, NULL));
     EXPECT_TEXT(err_text(), want);
     volume_free(&v);
+
     // one slice without SliceThickness
     kit_volume(&v, 1, 4, 5, false);
     const char *thin = kit_folder("more_thin");
@@ -302,11 +307,13 @@ TEST(dicom_defects_of_objects_that_come_twice)
     };
     Arena a = {0};
     Volume v, out;
+
     kit_volume(&v, 2, 4, 5, false);
     DicomWrite how = kit_write();
     const char *folder = kit_folder("twice_image");
     REQUIRE(dicom_write_series(folder, &v, &how));
     const DicomSeries *image = kit_series(&a, folder);
+
     for (int i = 0; i < 3; i++) {
         char name[40], path[600], want[700];
         Make m;
@@ -330,6 +337,7 @@ TEST(dicom_defects_of_objects_that_come_twice)
                     "in one series [tag (0020,000e) SeriesInstanceUID]; fix: "
                     "look at one of the files");
     }
+
     volume_free(&v);
     arena_release(&a);
 }

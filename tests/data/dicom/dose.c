@@ -75,6 +75,7 @@ static void make_dose(const MadeDose *how, const char *path)
     make_text(&m, TAG_DoseSummationType, "%s",
               how->summation ? how->summation : "PLAN");
     double offset[D + 1] = {0};
+
     for (int i = 0; i < D; i++) {
         int plane = how->order ? how->order[i] : i;
         for (int a = 0; a < 3; a++)
@@ -82,6 +83,7 @@ static void make_dose(const MadeDose *how, const char *path)
         if (how->absolute) offset[i] = affine[2][3] + plane * affine[2][2];
         offset[i] += how->shift + (i == D - 1 ? how->uneven : 0);
     }
+
     if (!how->no_offsets)
         make_numbers(&m, TAG_GridFrameOffsetVector, offset,
                      how->offsets ? how->offsets : D);
@@ -89,12 +91,14 @@ static void make_dose(const MadeDose *how, const char *path)
     if (how->scaling >= 0) make_numbers(&m, TAG_DoseGridScaling, &scaling, 1);
     uint8_t pixels[D * PLANE * 4];
     size_t n = 0;
+
     for (int i = 0; i < D * PLANE; i++) {
         int plane = how->order ? how->order[i / PLANE] : i / PLANE;
         uint32_t v = stored(how, plane, i % PLANE);
         for (int b = 0; b < allocated / 8; b++)
             pixels[n++] = (uint8_t)(v >> 8 * b);
     }
+
     make_put(&m, TAG_PixelData, pixels, n);
     make_save(&m, path);
 }
@@ -145,6 +149,7 @@ TEST(dicom_dose_in_gy)
         {.affine = oblique},
         {.affine = oblique, .order = turned, .scaling = 3.0517578125e-05},
     };
+
     for (size_t i = 0; i < sizeof doses / sizeof *doses; i++) {
         Arena a = {0};
         Volume got;
@@ -218,6 +223,7 @@ TEST(dicom_dose_defects_have_exact_words)
         {{.constant = true, .allocated = 16},
          "all 168 voxels are 0.0007 [tag (7fe0,0010) PixelData]"},
     };
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Arena a = {0};
         Volume got;
@@ -246,6 +252,7 @@ TEST(dicom_dose_oddities_are_noted)
         {{.type = "EFFECTIVE"},
          "DoseType is EFFECTIVE [tag (3004,0004) DoseType]"},
     };
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Arena a = {0};
         Volume got;
@@ -270,6 +277,7 @@ static const char *write_both(const char *name, const MadeDose *more)
     Volume v;
     char path[600];
     const char *folder = kit_folder(name);
+
     kit_volume(&v, 5, 6, 7, false);
     DicomWrite how = kit_write();
     REQUIRE(dicom_write_series(folder, &v, &how));
@@ -289,6 +297,7 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
     Arena a = {0};
     const char *folder = write_both("dose_set", &(MadeDose){.allocated = 16});
     DatasetDicom how = {.image = {"image"}, .images = 1, .dose = "dose"};
+
     REQUIRE(dataset_dicom(folder, &how, &ds));
     EXPECT_INT(dataset_field(ds, "dose"), 1);
     EXPECT_INT(ds->field[1].kind, FIELD_VALUE);
@@ -299,12 +308,14 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
                 "axial, axes LPS, origin (-5.0 7.0 11.0); they differ in "
                 "extents, spacing, origin; fix: resample_dose = "
                 "true");
+
     // resample_mask applies to masks only
     dataset_free(ds);
     how.all.resample_mask = true;
     REQUIRE(dataset_dicom(folder, &how, &ds));
     EXPECT_FAIL(case_load(ds, 0, 1, NULL, &dose, NULL),
                 "; fix: resample_dose = true");
+
     // loaded alone, it keeps its own grid
     char path[600];
     snprintf(path, sizeof path, "%s/dose.dcm", folder);
@@ -321,6 +332,7 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
     REQUIRE(volume_resample(&want, &grid, LINEAR, 0, &moved));
     EXPECT(!memcmp(moved.voxels.data, dose.voxels.data,
                    tensor_bytes(&moved.voxels)));
+
     // a name that no series has; the error lists the existing names
     dataset_free(ds);
     how.dose = "plan";
@@ -341,6 +353,7 @@ TEST(dicom_dose_on_the_grid_of_its_image)
     Arena a = {0};
     Volume v, own, dose;
     char path[600];
+
     kit_volume(&v, D, H, W, false);
     memcpy(v.affine, dose_affine, sizeof v.affine);
     DicomWrite how = kit_write();
@@ -366,6 +379,7 @@ TEST(dicom_dose_of_another_frame)
     Volume v, dose;
     DicomNotes notes = {0};
     char path[600];
+
     kit_volume(&v, 5, 6, 7, false);
     DicomWrite how = kit_write();
     const char *folder = kit_folder("dose_frame_image");
@@ -429,6 +443,7 @@ static bool load_damaged(void *ctx)
     Volume got;
     const DicomSeries *dose = NULL, *image = NULL;
     bool ok = dicom_scan(d->folder, NULL, &a, &index);
+
     if (ok) dose = dicom_select(&index, "dose");
     if (dose) image = dicom_select(&index, "image");
     ok =

@@ -51,6 +51,7 @@ static size_t un_sequence(uint8_t *out, uint32_t tag, bool open, bool vr)
     p = put_element(p, TAG_ReferencedSOPClassUID, vr ? "UI" : NULL, "1.2 ");
     p = put_element(p, TAG_ReferencedSOPInstanceUID, vr ? "UI" : NULL,
                     "1.2.3.4 ");
+
     // implicit VR: a sequence is recognised by its tag
     if (!vr) {
         p = put_item(p, TAG_PurposeOfReferenceCodeSequence, 0xFFFFFFFF);
@@ -59,6 +60,7 @@ static size_t un_sequence(uint8_t *out, uint32_t tag, bool open, bool vr)
         p = put_item(p, TAG_ITEM_END, 0);
         p = put_item(p, TAG_SEQUENCE_END, 0);
     }
+
     const uint32_t n = (uint32_t)(p - inside);
     const uint32_t whole = ITEM + n;
     uint8_t *o = out;
@@ -91,6 +93,7 @@ TEST(dicom_un_sequence_is_read_as_sequence)
 {
     static const uint32_t tags[] = {TAG_ReferencedImageSequence,
                                     TAG_SourceImageSequence, 0x00091010};
+
     for (int i = 0; i < 12; i++) {
         static const KitRow row = {.all = true, .edit = insert_un};
         char name[40];
@@ -167,9 +170,11 @@ TEST(dicom_bytes_behind_pixels_are_left_out)
 {
     static const KitRow row = {.all = true, .edit = longer_pixels};
     enum { NEED = 2 * KIT_H * KIT_W };
+
     // odd lengths too; additional whole frames contradict the header
     static const uint32_t lengths[] = {NEED + 2,      NEED + 1, NEED + 69,
                                        2 * NEED + 20, 2 * NEED, 3 * NEED};
+
     for (int i = 0; i < 6; i++) {
         char name[40], want[80];
         Arena a = {0};
@@ -238,6 +243,7 @@ TEST(dicom_jpeg_padding_of_any_byte)
     } cases[] = {{0, 1},    {0xFF, 1}, {' ', 1}, {0x41, 1},
                  {0xFF, 3}, {' ', 2},  {0, 0}};
     if (!dicom_ready()) SKIP("built without DCMTK");
+
     for (int i = 0; i < 14; i++) {
         const KitRow row = {
             .all = true, .edit = pad_jpeg, .syntax = syntaxes[i % 2]};
@@ -269,12 +275,14 @@ static void two_frames(KitFile *f, const KitFile *other, Cut cut)
     uint8_t *made = mem_alloc(f->size + other->size + 200), *p = made;
     size_t length[2], from[2];
     const KitFile *files[] = {f, other};
+
     REQUIRE(made);
     for (int i = 0; i < 2; i++) from[i] = find_fragment(files[i], &length[i]);
     p = put_item(p, TAG_ITEM, cut.table ? 8 : 0);
     uint8_t *table = p;
     if (cut.table) p += 8;
     const uint8_t *first = p;
+
     for (int i = 0; i < 2; i++) {
         const uint8_t *stream = files[i]->bytes + from[i] + ITEM;
         if (cut.table) put_le(table + 4 * i, (uint32_t)(p - first), 4);
@@ -289,6 +297,7 @@ static void two_frames(KitFile *f, const KitFile *other, Cut cut)
             p += n, at += n;
         }
     }
+
     p = put_item(p, TAG_SEQUENCE_END, 0);
     const size_t start = kit_find(f, TAG_PixelData) + PIXEL_HEADER;
     kit_splice(f, start, f->size - start, made, (size_t)(p - made));
@@ -321,6 +330,7 @@ TEST(dicom_jpeg_frames_in_several_fragments)
     if (!dicom_ready()) SKIP("built without DCMTK");
     Volume plain;
     kit_volume(&plain, KIT_SLICES, KIT_H, KIT_W, false);
+
     for (int i = 0; i < 12; i++) {
         const KitRow row = {.syntax =
                                 i % 2 ? DICOM_JPEG_LS : DICOM_JPEG_LOSSLESS};

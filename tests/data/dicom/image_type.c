@@ -220,6 +220,7 @@ TEST(dicom_image_type_takes_ordinary_slices)
     static void (*const edits[])(KitFile *, int) = {
         one_tile,        sampled_so, parted,      other_creator,
         axial_localizer, capture,    reformatted, mr_localizer};
+
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         const KitRow row = {.all = true, .edit = edits[i]};
         char name[40];
@@ -244,6 +245,7 @@ TEST(dicom_image_type_of_frames_may_say_mosaic)
     Volume v, got;
     char path[600];
     KitFile f;
+
     snprintf(path, sizeof path, "%s/multi.dcm", kit_folder("frames_mosaic"));
     kit_volume(&v, 5, 3, 4, false);
     make_multi(&(MadeMulti){.v = &v}, path);

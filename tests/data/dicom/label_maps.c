@@ -39,6 +39,7 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
     int allocated = how->allocated ? how->allocated : 8;
     int frames = how->both ? 2 * D : D;
     double mm[3], o[6];
+
     volume_spacing_mm(v, mm);
     for (int a = 0; a < 3; a++)
         o[a] = v->affine[a][0] / mm[0], o[3 + a] = v->affine[a][1] / mm[1];
@@ -51,6 +52,7 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
     make_text(&m, TAG_SegmentationType, "%s", how->type);
     if (how->most) make_u16(&m, TAG_MaximumFractionalValue, how->most);
     make_open(&m, TAG_SegmentSequence);
+
     for (int n = how->zero ? 0 : 1; n <= how->segments; n++) {
         make_item(&m);
         make_u16(&m, TAG_SegmentNumber,
@@ -60,6 +62,7 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
         make_text(&m, TAG_SegmentLabel, "part %d", n);
         make_item_end(&m);
     }
+
     make_close(&m);
     make_in(&m, TAG_SharedFunctionalGroupsSequence);
     make_in(&m, TAG_PlaneOrientationSequence);
@@ -72,6 +75,7 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
     make_out(&m);
     make_out(&m);
     make_open(&m, TAG_PerFrameFunctionalGroupsSequence);
+
     for (int f = 0; f < frames; f++) {
         double position[3];
         volume_world(v, 0, 0, f % D, position);
@@ -90,6 +94,7 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
         }
         make_item_end(&m);
     }
+
     make_close(&m);
     uint8_t pixels[2 * D * PLANE * 2];
     size_t n = 0;
@@ -98,6 +103,7 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
         pixels[n++] = (uint8_t)x;
         if (allocated == 16) pixels[n++] = (uint8_t)(x >> 8);
     }
+
     make_put(&m, TAG_PixelData, pixels, n);
     make_save(&m, path);
 }
@@ -139,6 +145,7 @@ TEST(dicom_label_fractions_are_cut_or_kept)
     static const int most[] = {255, 100, 1, 0};
     Desk d;
     Volume got;
+
     set_up(&d, "label_fractions");
     for (int k = 0; k < 4; k++) {
         const MadeSeg how = {
@@ -168,6 +175,7 @@ TEST(dicom_label_fractions_become_channels)
     Volume got;
     Dataset *ds;
     const MadeSeg how = {.type = "FRACTIONAL", .segments = 2, .both = true};
+
     set_up(&d, "label_channels");
     make_seg(&how, d.image, &d.v, d.path);
     DatasetDicom set = {.image = {"image"},
@@ -184,6 +192,7 @@ TEST(dicom_label_fractions_become_channels)
                     value(&how, i / 2 / PLANE, i / 2 % PLANE) / 255.0, 1e-7);
     volume_free(&got);
     dataset_free(ds);
+
     // as labels they overlap, and fractions need a name
     EXPECT_FAIL(load(&d, &how, NULL, &got),
                 "segments \"part 1\" and \"part 2\" overlap (");
@@ -201,6 +210,7 @@ TEST(dicom_label_maps)
     static const int bits[] = {8, 16};
     Desk d;
     Volume got;
+
     set_up(&d, "label_maps");
     for (int k = 0; k < 4; k++) {
         const MadeSeg how = {.type = "LABELMAP",
@@ -229,6 +239,7 @@ TEST(dicom_label_maps)
                         value(&how, i / PLANE, i % PLANE) == 3, 0);
         volume_free(&got);
     }
+
     DicomSegInfo info;
     REQUIRE(dicom_seg_info(kit_series(&d.arena, d.path), &d.arena, &info));
     EXPECT_TEXT(info.type, "LABELMAP");
@@ -291,6 +302,7 @@ TEST(dicom_label_defects_have_exact_words)
     };
     Desk d;
     set_up(&d, "label_defects");
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Volume got;
         char want[900];
@@ -299,6 +311,7 @@ TEST(dicom_label_defects_have_exact_words)
         EXPECT_TEXT(err_text(), want);
         EXPECT_INT(err_kind(), ERR_DATA);
     }
+
     // pixels of an ordinary series are not fractions
     Volume got;
     DicomMaskOptions o = {.fractions = true};
@@ -316,6 +329,7 @@ TEST(dicom_label_bits_are_not_packed_further)
     Desk d;
     KitFile f;
     Volume got;
+
     set_up(&d, "label_rle");
     make_seg(&(MadeSeg){.type = "FRACTIONAL", .segments = 1}, d.image, &d.v,
              d.path);
@@ -324,6 +338,7 @@ TEST(dicom_label_bits_are_not_packed_further)
     kit_set_u16(&f, TAG_BitsAllocated, 1);
     kit_set_u16(&f, TAG_BitsStored, 1);
     kit_set_u16(&f, TAG_HighBit, 0);
+
     // an empty offset table, and a fragment for each frame
     size_t at = kit_find(&f, TAG_PixelData) + 8;
     kit_splice(&f, at, f.size - at, "\xFF\xFF\xFF\xFF", 4);
@@ -361,6 +376,7 @@ static bool load_damaged(void *ctx)
     bool ok = dicom_scan(d->desk->path, NULL, &a, &index) &&
               dicom_load_mask(d->desk->image, index.series, d->one ? &o : NULL,
                               &got, &notes);
+
     if (ok) {
         volume_free(&got);
         ok = dicom_seg_info(index.series, &a, &info);
@@ -378,6 +394,7 @@ TEST(dicom_label_damaged_anywhere_is_refused)
     };
     Desk d;
     set_up(&d, "label_damage");
+
     for (int k = 0; k < 2; k++) {
         Damaged of = {&d, k ? NULL : "part 2"};
         make_seg(&kind[k], d.image, &d.v, d.path);

@@ -27,6 +27,7 @@ TEST(dicom_multi_reads_as_single_files_do)
 {
     Arena a = {0};
     Volume v, single, multi;
+
     for (int tilted = 0; tilted < 2; tilted++)
         for (int each = 0; each < 2; each++) {
             char path[600];
@@ -74,6 +75,7 @@ TEST(dicom_multi_rescales_every_frame)
     Volume v, got;
     DicomNotes notes = {0};
     char path[600];
+
     kit_volume(&v, 5, 3, 4, false);
     write_multi(&(MadeMulti){.v = &v,
                              .order = turned,
@@ -84,6 +86,7 @@ TEST(dicom_multi_rescales_every_frame)
     REQUIRE(dicom_load(kit_series(&a, path), NULL, &got, &notes));
     EXPECT(kit_noted(&notes, "slope differs between slices, applied per slice "
                              "[tag (0028,1053) RescaleSlope]"));
+
     // HU apply to the stored value
     EXPECT(kit_noted(&notes, "MONOCHROME1 not inverted: values have a unit by "
                              "Modality"));
@@ -150,6 +153,7 @@ TEST(dicom_multi_defects_have_exact_words)
          "ImageOrientationPatient missing [tag (0020,0037) "
          "ImageOrientationPatient]"},
     };
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Arena a = {0};
         Volume v, got;
@@ -178,6 +182,7 @@ TEST(dicom_multi_times_of_single_slices_are_an_order)
     Arena a = {0};
     Volume v, got;
     char path[600];
+
     kit_volume(&v, 5, 4, 5, false);
     write_multi(&(MadeMulti){.v = &v, .times = 5}, "multi_times", path);
     REQUIRE(dicom_load(kit_series(&a, path), NULL, &got, NULL));
@@ -192,6 +197,7 @@ TEST(dicom_multi_files_of_one_series)
     Arena a = {0};
     Volume v, got;
     char path[600];
+
     kit_volume(&v, 5, 4, 5, false);
     const char *folder = kit_folder("multi_two");
     write_multi(&(MadeMulti){.v = &v}, "multi_two", path);
@@ -209,9 +215,11 @@ TEST(dicom_multi_limit_of_voxels)
     Arena a = {0};
     Volume v, got;
     char path[600];
+
     kit_volume(&v, 5, 4, 5, false);
     write_multi(&(MadeMulti){.v = &v}, "multi_limit", path);
     const DicomSeries *s = kit_series(&a, path);
+
     for (int64_t limit = 99; limit <= 101; limit++) {
         DicomOptions o = {.max_voxels = limit};
         if (limit < 100) {
@@ -222,6 +230,7 @@ TEST(dicom_multi_limit_of_voxels)
         REQUIRE(dicom_load(s, &o, &got, NULL));
         volume_free(&got);
     }
+
     volume_free(&v);
     arena_release(&a);
 }
@@ -243,6 +252,7 @@ TEST(dicom_multi_as_mask)
     Arena a = {0};
     Volume v, mask, labels, got;
     char path[600];
+
     kit_volume(&v, 5, 6, 7, true);
     mark(&v, &mask);
     kit_volume(&labels, 5, 6, 7, true);
@@ -258,6 +268,7 @@ TEST(dicom_multi_as_mask)
     REQUIRE(dicom_load_mask(image, kit_series(&a, path), NULL, &got, NULL));
     EXPECT(!memcmp(got.voxels.data, mask.voxels.data, 210));
     volume_free(&got);
+
     // single files of labels on the multi-frame image
     write_multi(&(MadeMulti){.v = &v, .order = turned}, "multi_image", path);
     const DicomSeries *multi = kit_series(&a, path);
@@ -279,6 +290,7 @@ TEST(dicom_multi_gets_a_seg)
     Arena a = {0};
     Volume v, mask, got;
     char path[600], seg[600];
+
     kit_volume(&v, 5, 6, 7, true);
     mark(&v, &mask);
     write_multi(&(MadeMulti){.v = &v, .order = turned}, "multi_seg", path);
@@ -288,6 +300,7 @@ TEST(dicom_multi_gets_a_seg)
     REQUIRE(dicom_load_mask(image, kit_series(&a, seg), NULL, &got, NULL));
     EXPECT(!memcmp(got.voxels.data, mask.voxels.data, 210));
     volume_free(&got);
+
     // valid according to another program, if that is installed
     char command[800];
     snprintf(command, sizeof command,
@@ -295,17 +308,20 @@ TEST(dicom_multi_gets_a_seg)
              "grep '^Error'",
              seg);
     EXPECT(!system(command));
+
     // without positions, frames are found by instance and number of frame
     KitFile f;
     REQUIRE(kit_read(seg, &f));
     static const uint8_t position[] = {0x20, 0, 0x13, 0x91, 'S', 'Q'};
     int hidden = 0;
+
     for (size_t i = 0; i + 6 < f.size; i++)
         if (!memcmp(f.bytes + i, position, 6)) {
             // PlaneOrientationVolumeSequence, which the reader does not use
             f.bytes[i + 2] = 0x0F;
             hidden++;
         }
+
     EXPECT(hidden > 4);
     REQUIRE(kit_save(&f));
     REQUIRE(dicom_load_mask(image, kit_series(&a, seg), NULL, &got, NULL));
@@ -321,6 +337,7 @@ TEST(dicom_multi_in_a_data_set)
     Volume v, got;
     char path[600];
     Dataset *ds;
+
     kit_volume(&v, 5, 6, 7, true);
     write_multi(&(MadeMulti){.v = &v, .order = turned}, "multi_set", path);
     DatasetDicom how = {.image = {"enhanced"}, .images = 1};
@@ -344,6 +361,7 @@ static bool whole_way(const char *folder)
     DicomIndex index;
     DicomNotes notes = {0};
     const DicomSeries *image, *mask, *map, *dose;
+
     // inputs of the fuzzer that are valid
     bool ok = dicom_scan(folder, NULL, &a, &index) &&
               (image = dicom_select(&index, "multi")) &&
@@ -354,6 +372,7 @@ static bool whole_way(const char *folder)
               dicom_load_mask(image, mask, NULL, &m, &notes) &&
               dicom_load_mask(image, map, NULL, &l, &notes) &&
               dicom_load_dose(dose, image, true, NULL, &d, &notes);
+
     volume_free(&v);
     volume_free(&m);
     volume_free(&l);
@@ -368,6 +387,7 @@ TEST(dicom_multi_without_memory_fails_and_leaks_nothing)
     static const char *const names[] = {"multi", "structure", "labelmap",
                                         "dose"};
     const char *folder = kit_folder("multi_memory");
+
     for (int i = 0; i < 4; i++) {
         char path[200];
         KitFile f;
@@ -376,6 +396,7 @@ TEST(dicom_multi_without_memory_fails_and_leaks_nothing)
         snprintf(f.path, sizeof f.path, "%s/%s", folder, names[i]);
         REQUIRE(kit_save(&f));
     }
+
     REQUIRE(whole_way(folder));
     for (int from_then_on = 0; from_then_on < 2; from_then_on++) {
         long before = mem_live(), k = 0;
@@ -429,6 +450,7 @@ TEST(dicom_multi_parts_of_a_concatenation)
     };
     Volume v, got;
     char path[600];
+
     kit_volume(&v, 3, 6, 7, true);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Arena a = {0};
@@ -490,6 +512,7 @@ TEST(dicom_multi_damaged_anywhere_is_refused)
     static const double slopes[] = {1, 1, 2, 1, 1};
     Volume v;
     char path[600];
+
     kit_volume(&v, 5, 6, 7, true);
     for (int each = 0; each < 2; each++) {
         const MadeMulti how = {.v = &v,

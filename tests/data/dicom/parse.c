@@ -38,6 +38,7 @@ TEST(dicom_decimals)
         {"1e400", false, 0},
         {"1..2", false, 0},
     };
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double v = 0;
         bool ok = header_decimal(cases[i].text, strlen(cases[i].text), &v);
@@ -52,6 +53,7 @@ TEST(dicom_walk_needs_no_more_than_the_header)
 {
     Volume v;
     kit_volume(&v, 1, 8, 8, false);
+
     for (int syntax = 0; syntax < DICOM_SYNTAX_COUNT; syntax++) {
         char name[64], path[600];
         DicomWrite how = kit_write();
@@ -104,6 +106,7 @@ TEST(dicom_stack_orders_by_position)
     REQUIRE(stack_order("f", h, 4, NULL, &s, NULL));
     EXPECT_TEXT(h[0].path, "f/d");
     EXPECT_TEXT(h[3].path, "f/a");
+
     // rows are 0.5 mm apart, columns 0.25
     EXPECT_NEAR(s.grid.affine[0][0], 0.25, 0);
     EXPECT_NEAR(s.grid.affine[1][1], 0.5, 0);
@@ -116,6 +119,7 @@ TEST(dicom_stack_limits_lie_where_they_should)
 {
     DicomHeader h[4];
     DicomStack s;
+
     // a slice may be 2 % of the spacing off the grid: just below passes, just
     // above does not
     for (int over = 0; over < 2; over++) {
@@ -123,6 +127,7 @@ TEST(dicom_stack_limits_lie_where_they_should)
         h[1].position_mm[2] += over ? 0.0401 : 0.0399;
         EXPECT(stack_order("f", h, 4, NULL, &s, NULL) == !over);
     }
+
     // a shear of 0.5 degrees: 2 mm * tan(0.5) = 0.01745 mm per slice
     for (int over = 0; over < 2; over++) {
         make_slices(h, 4);
@@ -143,6 +148,7 @@ static bool whole_way(const char *top)
         dicom_scan(top, NULL, &a, &index) && index.count == 2 &&
         dicom_load(&index.series[0], NULL, &v, &notes) &&
         dicom_load_mask(&index.series[0], &index.series[1], NULL, &m, &notes);
+
     volume_free(&v);
     volume_free(&m);
     dicom_notes_free(&notes);
@@ -165,6 +171,7 @@ TEST(dicom_without_memory_fails_and_leaks_nothing)
     REQUIRE(dicom_write_series(kit_folder("memory/b"), &v, &how));
     volume_free(&v);
     REQUIRE(whole_way(top));
+
     for (int from_then_on = 0; from_then_on < 2; from_then_on++) {
         long before = mem_live(), k = 0;
         for (bool ok = false; !ok && k < 10000; k++) {

@@ -28,6 +28,7 @@ static void expect_text(const char *path, const Volume *v, bool placed)
     FILE *f = fopen(path, "r");
     int w = 0, h = 0, d = 0;
     double affine[12], x;
+
     REQUIRE(f && fscanf(f, "%*s %d %d %d", &w, &h, &d) == 3);
     for (int i = 0; i < 12; i++) REQUIRE(fscanf(f, "%lf", &affine[i]) == 1);
     Dims dim = v->voxels.dim;
@@ -55,9 +56,11 @@ static void expect_case(const char *folder, const char *name)
     DicomIndex index;
     Volume v = {.unit = UNIT_NONE};
     char path[700];
+
     snprintf(path, sizeof path, "%s/%.*s", folder, (int)strlen(name) - 4, name);
     REQUIRE(dicom_scan(path, NULL, &a, &index));
     bool ok;
+
     if (*name == 'r') {
         // regions and contours of a structure set
         DicomSegInfo info;
@@ -72,6 +75,7 @@ static void expect_case(const char *folder, const char *name)
         arena_release(&a);
         return;
     }
+
     if (*name == 'm')
         ok = dicom_load_mask(dicom_select(&index, "image"),
                              dicom_select(&index, "mask"), NULL, &v, NULL);
@@ -79,6 +83,7 @@ static void expect_case(const char *folder, const char *name)
         ok = dicom_load_dose(index.series, NULL, false, NULL, &v, NULL);
     else
         ok = dicom_load(index.series, NULL, &v, NULL);
+
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (ok)
         expect_text(path, &v, true);
@@ -101,13 +106,16 @@ TEST(dicom_peer_reads_what_pydicom_writes)
     const struct dirent *e;
     int cases = 0;
     REQUIRE(dir);
+
     while ((e = readdir(dir))) {
         size_t n = strlen(e->d_name);
         if (n < 5 || strcmp(e->d_name + n - 4, ".txt")) continue;
         expect_case(folder, e->d_name);
         cases++;
     }
+
     closedir(dir);
+
     // 198 synthetic ones, a real dose and a real structure set
     EXPECT_INT(cases, 202);
     test_compared(cases, "DICOM of pydicom, whole series");
@@ -118,6 +126,7 @@ TEST(dicom_peer_pydicom_reads_our_series)
 {
     if (!has(pydicom))
         SKIP("python3-pydicom is not installed (sh vendor/fetch test)");
+
     // the syntaxes that pydicom decodes without other libraries
     static const DicomSyntax syntaxes[] = {DICOM_EXPLICIT_LE, DICOM_IMPLICIT_LE,
                                            DICOM_BIG_ENDIAN, DICOM_DEFLATED,
@@ -128,6 +137,7 @@ TEST(dicom_peer_pydicom_reads_our_series)
     snprintf(list, sizeof list, "%s/list", kit_folder("ours"));
     FILE *f = fopen(list, "w");
     REQUIRE(f);
+
     for (int k = 0; k < 20; k++) {
         DicomWrite how = kit_write();
         how.syntax = syntaxes[k % 5], how.monochrome1 = k / 5 % 2;
@@ -140,10 +150,12 @@ TEST(dicom_peer_pydicom_reads_our_series)
             fprintf(f, "%s/IM%04d.dcm\t%s/%d.txt\n", kit_folder(name), i,
                     kit_folder(name), i);
     }
+
     fclose(f);
     snprintf(command, sizeof command, PYTHON "tests/data/dicom/peer.py show %s",
              list);
     run(command);
+
     for (int k = 0; k < 20; k++)
         for (int i = 0; i < 3; i++) {
             Volume slice = v;
@@ -153,6 +165,7 @@ TEST(dicom_peer_pydicom_reads_our_series)
                      i + 1);
             expect_text(path, &slice, false);
         }
+
     test_compared(20 * 3, "DICOM of ours, as pydicom reads it");
     volume_free(&v);
 }
@@ -183,6 +196,7 @@ TEST(dicom_peer_pydicom_reads_our_seg)
     REQUIRE(f && fscanf(f, "%d %d", &segments, &frames) == 2);
     EXPECT_INT(segments, 3);
     EXPECT_INT(frames, 12);
+
     for (int i = 0; i < frames; i++) {
         REQUIRE(fscanf(f, "%d %lf %lf %lf %63s", &n, &at[0], &at[1], &at[2],
                        frame) == 5);
@@ -196,6 +210,7 @@ TEST(dicom_peer_pydicom_reads_our_seg)
         for (int j = 0; j < 30; j++)
             EXPECT_INT(frame[j] == '1', p[slice * 30 + j] == n);
     }
+
     pclose(f);
     volume_free(&mask);
     volume_free(&v);
@@ -211,6 +226,7 @@ TEST(dicom_peer_gdcm_unpacks_the_same)
     Arena a = {0};
     Volume v, one, two;
     kit_volume(&v, 3, 16, 18, false);
+
     for (int k = 0; k < 8; k++) {
         DicomWrite how = kit_write();
         how.syntax = syntaxes[k % 4], how.bits_stored = k / 4 ? 16 : 12;
@@ -233,6 +249,7 @@ TEST(dicom_peer_gdcm_unpacks_the_same)
         volume_free(&one);
         volume_free(&two);
     }
+
     test_compared(8 * 3, "packed DICOM of ours, as gdcm unpacks it");
     volume_free(&v);
     arena_release(&a);
@@ -250,8 +267,10 @@ static void outcome_of(const char *path, Volume *v, char text[400])
     DicomIndex index;
     // the files are single slices: do not require HU of a CT
     const DicomOptions o = {.assume_hu = true, .assume_implicit_le = true};
+
     *v = (Volume){.unit = UNIT_NONE};
     bool ok = dicom_scan(path, &o, &a, &index);
+
     if (ok && index.series->kind == DICOM_DOSE)
         ok = dicom_load_dose(index.series, NULL, false, &o, v, NULL);
     else if (ok && (index.series->kind == DICOM_STRUCTURE ||
@@ -262,12 +281,14 @@ static void outcome_of(const char *path, Volume *v, char text[400])
         if (ok) goto done;
     } else if (ok)
         ok = dicom_load(index.series, &o, v, NULL);
+
     const char *reason = ok ? "" : strstr(err_text(), ": dicom: ");
     if (ok)
         snprintf(text, 400, "read %dx%dx%d", v->voxels.dim.w, v->voxels.dim.h,
                  v->voxels.dim.d);
     else
         snprintf(text, 400, "%s", reason ? reason + 9 : err_text());
+
 done:
     arena_release(&a);
 }
@@ -284,6 +305,7 @@ TEST(dicom_peer_real_files_of_pydicom)
     snprintf(list, sizeof list, "%s/list", kit_folder("real"));
     FILE *wanted = fopen(list, "w");
     REQUIRE(wanted);
+
     while (fgets(line, sizeof line, table)) {
         char *comma = strchr(line, ',');
         REQUIRE(comma);
@@ -299,6 +321,7 @@ TEST(dicom_peer_real_files_of_pydicom)
         volume_free(&v);
         files++;
     }
+
     fclose(table);
     fclose(wanted);
     EXPECT(files >= 60 && read >= 15);
@@ -308,6 +331,7 @@ TEST(dicom_peer_real_files_of_pydicom)
     run(command);
     FILE *f = fopen(list, "r");
     REQUIRE(f);
+
     for (int i = 0; i < read; i++) {
         Volume v;
         char text[600], first[8] = "";
@@ -325,6 +349,7 @@ TEST(dicom_peer_real_files_of_pydicom)
         }
         volume_free(&v);
     }
+
     fclose(f);
     EXPECT(compared >= 10);
     test_compared(compared, "real files of pydicom");

@@ -57,6 +57,7 @@ TEST(contour_area_is_the_mean_over_places)
     enum { STEPS = 24, POINTS = 97 };
     static uint8_t plane[PLANE];
     static const double radii[][2] = {{9.3, 0}, {20.1, 8.4}, {25, 24}, {3, 1}};
+
     for (size_t k = 0; k < sizeof radii / sizeof *radii; k++) {
         double outer[2 * POINTS], hole[2 * POINTS], sum = 0, want = 0;
         for (int i = 0; i < STEPS * STEPS; i++) {
@@ -80,6 +81,7 @@ TEST(contour_random_polygons_have_their_area)
 {
     enum { STEPS = 16 };
     static uint8_t plane[PLANE];
+
     for (int round = 0; round < 40; round++) {
         // star-shaped, so that it does not cross itself
         double uv[64], moved[64];
@@ -108,10 +110,12 @@ TEST(contour_centres_on_the_edge)
     static uint8_t plane[PLANE];
     // a square through centres includes those on its left and top edge
     const double square[] = {2, 3, 5, 3, 5, 7, 2, 7};
+
     fill(plane, square, 4, NULL, 0);
     for (int j = 0; j < H; j++)
         for (int i = 0; i < W; i++)
             EXPECT_INT(plane[j * W + i], i >= 2 && i < 5 && j >= 3 && j < 7);
+
     // empty: no area, one line, one point
     const double line[] = {2, 3, 9, 8, 2, 3};
     fill(plane, line, 3, NULL, 0);
@@ -193,6 +197,7 @@ TEST(contour_beyond_the_plane_is_cut_off)
     const double outside[] = {-9, -9, -1, -9, -1, 90, -9, 90};
     fill(plane, outside, 4, NULL, 0);
     EXPECT_INT(count(plane), 0);
+
     // a circle over each corner equals the same circle in a wider plane
     double uv[64];
     circle(uv, 32, 0.2, 0.3, 12.7);
@@ -218,6 +223,7 @@ static void outline(const uint8_t *mask, uint8_t *out)
     static Edge edge[MOST];
     static double uv[2 * MOST];
     int edges = 0;
+
     for (int j = 0; j < H; j++)
         for (int i = 0; i < W; i++) {
             if (!mask[j * W + i]) continue;
@@ -233,6 +239,7 @@ static void outline(const uint8_t *mask, uint8_t *out)
                 if (!side[k].inside)
                     edge[edges++] = (Edge){side[k].from, side[k].to, false};
         }
+
     memset(out, 0, PLANE);
     for (int e = 0; e < edges; e++) {
         if (edge[e].used) continue;

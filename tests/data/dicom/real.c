@@ -38,6 +38,7 @@ TEST(dicom_real_lgg_pairs_every_patient)
     EXPECT_INT(index.count, 24 * 2 + 6 * 2);
     EXPECT_INT(index.not_dicom, 0);
     int patients = 0, slices = 0, with_tumour = 0;
+
     for (int32_t i = 0; i < index.count; i++) {
         const DicomSeries *image = &index.series[i];
         if (strcmp(image->description, "FLAIR")) continue;
@@ -66,6 +67,7 @@ TEST(dicom_real_lgg_pairs_every_patient)
         volume_free(&m);
         dicom_notes_free(&notes);
     }
+
     EXPECT_INT(patients, 24);
     EXPECT_INT(slices, 652);
     EXPECT_INT(with_tumour, 241);
@@ -83,9 +85,11 @@ TEST(dicom_real_pgbm_order_is_spatial)
                 {"T2reg", 1391}};
     Arena a = {0};
     DicomIndex index;
+
     REQUIRE(dicom_scan(dataset(&a, "dicom-pgbm"), NULL, &a, &index));
     EXPECT_INT(index.count, 4);
     EXPECT_INT(index.files, 88);
+
     for (int32_t i = 0; i < index.count; i++) {
         Volume v;
         DicomNotes notes = {0};

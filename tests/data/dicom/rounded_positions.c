@@ -72,6 +72,7 @@ TEST(dicom_rounded_positions_are_fitted)
         {12, 0.625, -30.03, 2, true, 0},    {12, 2.0 / 3, 5, 2, true, 0},
         {9, 5.0 / 3, -100, 2, false, 0},
     };
+
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         const Rounded *r = &rows[k];
         Arena a = {0};
@@ -111,6 +112,7 @@ TEST(dicom_rounded_further_off_wants_an_option)
     Arena a = {0};
     Volume got;
     const DicomSeries *s = kit_series(&a, make_rounded(&row, "rounded_far"));
+
     EXPECT_FAIL(dicom_load(s, NULL, &got, NULL),
                 "spacing varies 1.2 to 1.3 mm: IM00");
     EXPECT(strstr(err_text(), " % of a slice, more than 2 %) [tag (0020,0032) "
@@ -129,6 +131,7 @@ TEST(dicom_rounded_gap_is_no_rounding)
                                    {12, 2.0 / 3, 3, 2, true, 5},
                                    {12, 3, 0, 0, false, 5}};
     const DicomOptions widest = {.position_tolerance = MOST_POSITION_TOLERANCE};
+
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         for (int wide = 0; wide < 2; wide++) {
             Arena a = {0};
@@ -152,11 +155,13 @@ TEST(dicom_rounded_masks_lie_on_the_image)
     char path[600];
     const char *names[] = {"tumour"};
     const DicomSeries *image = kit_series(&a, make_rounded(&row, "rounded_im"));
+
     REQUIRE(dicom_load(image, NULL, &v, NULL));
     REQUIRE(volume_new(&labels, v.voxels.dim, U8));
     memcpy(labels.affine, v.affine, sizeof v.affine);
     uint8_t *p = labels.voxels.data;
     for (int i = 0; i < 12 * 35; i++) p[i] = i % 5 == 0 && i / 35 > 2;
+
     // a SEG of this program: its frames are evenly spaced, with exact positions
     snprintf(path, sizeof path, "%s/seg.dcm", kit_folder("rounded_seg"));
     REQUIRE(dicom_write_seg(path, &labels, names, 1, image));
@@ -171,6 +176,7 @@ TEST(dicom_rounded_masks_lie_on_the_image)
     EXPECT(volume_same_grid(&v, &mask));
     EXPECT(!memcmp(mask.voxels.data, p, 12 * 35));
     volume_free(&mask);
+
     // a series with the same rounded positions and no other relation to the
     // image
     DicomWrite how = kit_write();
@@ -225,6 +231,7 @@ TEST(dicom_rounded_runs_of_another_spacing_are_named)
          "slice missing between IM0003.dcm and IM0004.dcm: gap 6 mm, median 3 "
          "mm"},
     };
+
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         Arena a = {0};
         Volume v, got;

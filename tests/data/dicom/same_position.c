@@ -19,10 +19,12 @@ static const char *write_twice(const Difference *d, int copies)
     char name[40];
     Volume v;
     DicomWrite how = kit_write();
+
     snprintf(name, sizeof name, "repeat%d", number++);
     const char *folder = kit_folder(name);
     kit_volume(&v, 3, 4, 5, false);
     REQUIRE(dicom_write_series(folder, &v, &how));
+
     for (int time = 1; time >= 0; time--)
         for (int i = 1; i <= 3; i++) {
             KitFile f;
@@ -40,6 +42,7 @@ static const char *write_twice(const Difference *d, int copies)
                 kit_set(&f, d->tag, d->value[time], d->length);
             REQUIRE(kit_save(&f));
         }
+
     volume_free(&v);
     return folder;
 }
@@ -86,6 +89,7 @@ TEST(dicom_repeat_says_what_differs)
          6,
          "AcquisitionTime"},
     };
+
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         Arena a = {0};
         Volume got;

@@ -46,14 +46,17 @@ TEST(dicom_scan_passes_over_what_is_no_image)
     Arena a = {0};
     DicomIndex index;
     const char *folder = made_folder("scan_mixed");
+
     put_report(in(folder, "report"));
     put(folder, "notes.txt", "hello", 5);
+
     // starts like DICOM without a mark, and continues with garbage
     put(folder, "data", "\10\0\0\0\4\0\0\0junk and no element", 27);
     put(folder, "tiny", "\10", 1);
     REQUIRE(!mkfifo(in(folder, "pipe"), 0600));
     REQUIRE(!symlink("/nowhere/at/all", in(folder, "gone")));
     REQUIRE(!symlink("self", in(folder, "self")));
+
     // a folder that contains a link to itself
     REQUIRE(!symlink("..", in(folder, "image/up")));
     REQUIRE(!mkdir(in(folder, "empty"), 0700));
@@ -71,18 +74,21 @@ TEST(dicom_scan_says_why_not)
     DicomIndex index;
     const char *folder = made_folder("scan_damaged");
     char path[700];
+
     EXPECT_FAIL(dicom_scan(in(folder, "absent"), NULL, &a, &index),
                 "scan_damaged/absent: cannot open: No such file or directory");
     EXPECT_INT(err_kind(), ERR_DATA);
     put_report(in(kit_folder("scan_reports"), "report"));
     EXPECT_FAIL(dicom_scan(kit_folder("scan_reports"), NULL, &a, &index),
                 "no DICOM image here (1 DICOM files without pixels, 0 other");
+
     // two truncated files: the first is named, the other counted
     REQUIRE(!truncate(in(folder, "image/IM0001.dcm"), 400));
     snprintf(path, sizeof path, "%s", in(folder, "image/IM0003.dcm"));
     REQUIRE(!truncate(path, 400));
     EXPECT_FAIL(dicom_scan(folder, NULL, &a, &index), "image/IM0001.dcm: dic");
     EXPECT(strstr(err_text(), " (and 1 more damaged files below "));
+
     // too deep
     char deep[700];
     snprintf(deep, sizeof deep, "%s", kit_folder("scan_deep"));
@@ -101,6 +107,7 @@ TEST(dicom_scan_of_files_that_have_changed_since)
     DicomIndex index;
     Volume v;
     const char *folder = made_folder("scan_changed");
+
     REQUIRE(dicom_scan(folder, NULL, &a, &index));
     REQUIRE(dicom_load(index.series, NULL, &v, NULL));
     volume_free(&v);
@@ -110,6 +117,7 @@ TEST(dicom_scan_of_files_that_have_changed_since)
     REQUIRE(!remove(in(folder, "image/IM0002.dcm")));
     EXPECT_FAIL(dicom_load(index.series, NULL, &v, NULL),
                 "IM0002.dcm: cannot open: No such file or directory");
+
     // the reader must not wait for a pipe
     REQUIRE(!mkfifo(in(folder, "image/IM0002.dcm"), 0600));
     EXPECT_FAIL(dicom_load(index.series, NULL, &v, NULL),
@@ -125,6 +133,7 @@ TEST(dicom_scan_of_one_series_in_several_folders)
     Volume v;
     char from[700];
     const char *folder = made_folder("scan_spread");
+
     REQUIRE(!mkdir(in(folder, "image/part"), 0700));
     snprintf(from, sizeof from, "%s", in(folder, "image/IM0001.dcm"));
     REQUIRE(!rename(from, in(folder, "image/part/IM0001.dcm")));
@@ -146,12 +155,14 @@ TEST(dicom_scan_lists_ten_series)
     DicomIndex index;
     Volume v;
     const char *folder = kit_folder("scan_many");
+
     kit_volume(&v, 2, 4, 5, false);
     for (int i = 0; i < 12; i++) {
         char uid[40];
         snprintf(uid, sizeof uid, "2.25.12%02d", i);
         make_multi(&(MadeMulti){.v = &v, .series_uid = uid}, in(folder, uid));
     }
+
     REQUIRE(dicom_scan(folder, NULL, &a, &index));
     EXPECT_INT(index.count, 12);
     EXPECT(!dicom_select(&index, NULL));

@@ -122,6 +122,7 @@ TEST(dicom_mask_pairs_by_uid_in_two_folders)
     Pair p;
     const char *both = kit_folder("by_uid");
     DicomWrite how = mask_write();
+
     how.description = "image", how.series_number = 1;
     write_pair(&p, "by_uid/x", how);
     DicomIndex index;
@@ -191,6 +192,7 @@ TEST(dicom_mask_elsewhere_needs_resampling)
 {
     Pair p;
     write_pair(&p, "elsewhere", mask_write());
+
     // the same position with pixels twice as large: paired by name only
     Grid half = volume_grid_resize(&p.mask, 0, 3, 7);
     Volume coarse, got, want;
@@ -282,6 +284,7 @@ TEST(dicom_mask_values_must_be_declared)
              "PixelData]; fix: labels = {2, 1}",
              ones);
     EXPECT_FAIL(load_pair(&p, &o, &got, NULL), want);
+
     // 0 and 255 are accepted as a mask only if 255 is declared
     for (int i = 0; i < 210; i++) v[i] = v[i] ? 255 : 0;
     DicomWrite how = mask_write();
@@ -451,9 +454,11 @@ TEST(dicom_seg_that_overlaps)
     // both segments on the frames of both: turn every 2 into "1 and 2"
     Pair p;
     char path[600];
+
     write_seg(&p, "overlap", path);
     KitFile f;
     REQUIRE(kit_read(path, &f));
+
     // fill the pixels: every frame is all ones
     size_t pixels = kit_find(&f, TAG_PixelData) + 12;
     memset(f.bytes + pixels, 255, f.size - pixels);
@@ -502,6 +507,7 @@ TEST(dicom_seg_on_another_grid_is_resampled)
     Pair p;
     char path[600];
     write_seg(&p, "seg_elsewhere", path);
+
     // the image again with half the pixels: the SEG lies on the old grid
     Grid half = volume_grid_resize(&p.image, 0, 3, 7);
     Volume coarse, got, want;
@@ -531,6 +537,7 @@ static bool load_damaged(void *ctx)
     bool ok = dicom_scan(p->image_folder, NULL, &a, &image) &&
               dicom_scan(p->mask_folder, NULL, &a, &mask) &&
               dicom_load_mask(image.series, mask.series, NULL, &got, &notes);
+
     if (ok) volume_free(&got);
     dicom_notes_free(&notes);
     arena_release(&a);
@@ -543,6 +550,7 @@ TEST(dicom_mask_damaged_anywhere_is_refused)
     char path[600];
     // a series with damage in both image and mask, and a SEG
     DicomWrite how = mask_write();
+
     how.shuffle = false, how.references = "image";
     write_pair(&p, "mask_damage", how);
     snprintf(path, sizeof path, "%s/IM0002.dcm", p.mask_folder);

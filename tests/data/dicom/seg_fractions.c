@@ -50,6 +50,7 @@ TEST(dicom_seg_fractions_come_back)
     static const char *const names[] = {"all", "end", "one"};
     Pair p;
     char path[600], command[1400];
+
     write_image(&p, "fractions");
     Volume x, got;
     fractions_on(&p.image, &x);
@@ -62,10 +63,12 @@ TEST(dicom_seg_fractions_come_back)
     REQUIRE(dicom_seg_info(s, &p.arena, &info));
     EXPECT_TEXT(info.type, "FRACTIONAL");
     EXPECT_INT(info.segments, 3);
+
     // frames without a voxel are left out
     EXPECT_INT(info.segment[0].frames, 5);
     EXPECT_INT(info.segment[1].frames, 2);
     EXPECT_INT(info.segment[2].frames, 1);
+
     for (int c = 0; c < 3; c++) {
         const DicomMaskOptions o = {
             .segments = &names[c], .segment_count = 1, .fractions = true};
@@ -76,6 +79,7 @@ TEST(dicom_seg_fractions_come_back)
                         ((float *)x.voxels.data)[3 * i + c], 1 / 510.0 + 1e-6);
         volume_free(&got);
     }
+
     // the same arguments give the same bytes; other channels give another file
     KitFile a, b;
     REQUIRE(kit_read(path, &a));
@@ -104,6 +108,7 @@ TEST(dicom_seg_fractions_are_valid)
     Volume x;
     fractions_on(&p.image, &x);
     snprintf(path, sizeof path, "%s/fractions_valid.dcm", test_folder());
+
     // including an odd number of bytes
     for (int count = 1; count <= 3; count++) {
         REQUIRE(
@@ -118,6 +123,7 @@ TEST(dicom_seg_fractions_are_valid)
                  test_folder());
         EXPECT(system(command) == 0);
     }
+
     volume_free(&x);
     free_pair(&p);
 }
@@ -128,12 +134,14 @@ TEST(dicom_seg_fractions_are_from_0_to_1)
     static const float bad[] = {1.01f, -0.01f, NAN, INFINITY};
     Pair p;
     char path[600], want[100];
+
     write_image(&p, "fractions_bad");
     Volume x, got;
     fractions_on(&p.image, &x);
     const DicomSeries *image = p.series;
     snprintf(path, sizeof path, "%s/bad.dcm", kit_folder("fractions_bad_seg"));
     float *v = &((float *)x.voxels.data)[100];
+
     for (int i = 0; i < 4; i++) {
         *v = bad[i];
         snprintf(want, sizeof want,
@@ -142,6 +150,7 @@ TEST(dicom_seg_fractions_are_from_0_to_1)
                  (double)bad[i]);
         EXPECT_FAIL(dicom_write_fractions(path, &x, 0, names, 3, image), want);
     }
+
     // channels that are not written are not checked; rounding is no fault
     REQUIRE(dicom_write_fractions(path, &x, 2, names, 1, image));
     *v = 1.00001f;
@@ -150,6 +159,7 @@ TEST(dicom_seg_fractions_are_from_0_to_1)
     EXPECT_FAIL(dicom_write_fractions(path, &x, 0, names, 3, image),
                 "mask is not on the grid of ");
     x.affine[0][3] -= 1;
+
     // without a voxel above 0 a segment keeps one empty frame
     memset(x.voxels.data, 0, tensor_bytes(&x.voxels));
     REQUIRE(dicom_write_fractions(path, &x, 0, names, 1, image));
@@ -187,6 +197,7 @@ TEST(dicom_seg_fractions_as_pydicom_reads_them)
     EXPECT_TEXT(type[1], "PROBABILITY");
     EXPECT_INT(most, 255);
     EXPECT_INT(frames, 8);
+
     for (int i = 0; i < frames; i++) {
         REQUIRE(fscanf(f, "%d %lf %lf %lf", &n, &at[0], &at[1], &at[2]) == 4);
         int slice = -1;
@@ -202,6 +213,7 @@ TEST(dicom_seg_fractions_as_pydicom_reads_them)
             EXPECT_INT(byte, lrintf(255 * v));
         }
     }
+
     pclose(f);
     volume_free(&x);
     free_pair(&p);

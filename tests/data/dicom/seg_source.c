@@ -31,10 +31,12 @@ static int expect_sources(const char *path, bool multi)
     DicomFile f;
     uint32_t end;
     int frames = 0;
+
     REQUIRE(dicom_file_open(path, NULL, false, &f) == WALK_DONE);
     const Walk *w = &f.walk;
     uint32_t i =
         group_items(w, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence, &end);
+
     for (; i < end; i = w->element[i].next, frames++) {
         const WalkElement *sources = group_inside(
             w, i, TAG_DerivationImageSequence, TAG_SourceImageSequence);
@@ -46,6 +48,7 @@ static int expect_sources(const char *path, bool multi)
         EXPECT_INT(walk_find(w, item, TAG_ReferencedFrameNumber) != NULL,
                    multi);
     }
+
     dicom_file_close(&f);
     return frames;
 }
@@ -83,6 +86,7 @@ TEST(dicom_seg_of_a_tilted_stack_lies_on_its_slices)
     // drift in rows per slice: whole voxels and fractions; both directions
     static const double drift[] = {1, -1, 0.4, -0.7};
     const DicomOptions read = {.resample_tilt = true};
+
     for (int i = 0; i < 4; i++) {
         Arena a = {0};
         Volume v, image, mask, got;
@@ -136,6 +140,7 @@ TEST(dicom_seg_of_a_tilted_stack_has_the_planes_of_its_slices)
     DicomHeader h;
     char path[600];
     uint32_t end;
+
     kit_volume(&v, 4, 9, 7, false);
     v.affine[1][2] = 1.1;
     const DicomWrite how = kit_write();
@@ -151,6 +156,7 @@ TEST(dicom_seg_of_a_tilted_stack_has_the_planes_of_its_slices)
     uint32_t i =
         group_items(w, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence, &end);
     int frames = 0;
+
     for (; i < end; i = w->element[i].next, frames++) {
         double at[3];
         bool found;
@@ -177,7 +183,9 @@ TEST(dicom_seg_of_a_tilted_stack_has_the_planes_of_its_slices)
         }
         EXPECT(hit);
     }
+
     EXPECT_INT(frames, 8);
+
     // slices are 3 mm apart along the normal, and farther along the step
     const WalkElement *shared = group_inside(
         w,
@@ -201,6 +209,7 @@ TEST(dicom_fractions_of_a_tilted_stack_lie_on_its_slices)
     Volume v, image, fractions, got;
     char path[600];
     const DicomOptions read = {.resample_tilt = true};
+
     kit_volume(&v, 4, 9, 7, false);
     v.affine[1][2] = 2;
     const DicomWrite how = kit_write();
@@ -210,6 +219,7 @@ TEST(dicom_fractions_of_a_tilted_stack_lie_on_its_slices)
     const Dims dim = image.voxels.dim;
     REQUIRE(volume_new(&fractions, dim, F32));
     memcpy(fractions.affine, image.affine, sizeof image.affine);
+
     // drift of one row per slice: row j of slice k is row j - k of the file
     float *x = fractions.voxels.data;
     for (int k = 0; k < 4; k++)
@@ -246,6 +256,7 @@ TEST(dicom_seg_of_a_source_without_transfer_syntax)
     DicomIndex index;
     Volume image, mask;
     char path[600];
+
     REQUIRE(dicom_scan(kit_damage(&row, "no_syntax"), &assumed, &a, &index));
     REQUIRE(dicom_load(index.series, &assumed, &image, NULL));
     make_mask(&image, &mask);
@@ -265,6 +276,7 @@ TEST(dicom_seg_segment_by_its_number)
     Arena a = {0};
     Volume v, mask, got;
     char path[600];
+
     kit_volume(&v, 3, 6, 7, false);
     const DicomWrite how = kit_write();
     REQUIRE(dicom_write_series(kit_folder("alike"), &v, &how));

@@ -23,6 +23,7 @@ TEST(dicom_contour_in_planes_of_any_direction)
 {
     // 24 right-handed orders of the axes, and rotated ones
     int seen = 0;
+
     for (int k = 0; k < 48 + 8; k++) {
         static const int axes[6][3] = {{0, 1, 2}, {1, 2, 0}, {2, 0, 1},
                                        {1, 0, 2}, {0, 2, 1}, {2, 1, 0}};
@@ -77,6 +78,7 @@ TEST(dicom_contour_regions_by_name)
     Volume got;
     const MadeRegion r[] = {{700, "ring", ring, 4, NULL, 0},
                             {-3, "corner", corner, 2, NULL, 0}};
+
     desk_set_up(&d, "contour_names", NULL);
     DicomMaskOptions o = {.segments = names, .segment_count = 2};
     REQUIRE(desk_load(&d, r, 2, NULL, &o, &got, NULL));
@@ -92,6 +94,7 @@ TEST(dicom_contour_regions_by_name)
     for (int i = 0; i < D * PLANE; i++)
         EXPECT_NEAR(((float *)got.voxels.data)[i], want[i] == 1, 0);
     volume_free(&got);
+
     // its contents, in the form that inspect shows
     DicomSegInfo info;
     REQUIRE(dicom_seg_info(kit_series(&d.arena, d.path), &d.arena, &info));
@@ -114,6 +117,7 @@ TEST(dicom_contour_on_a_tilted_stack)
     const DicomMaskOptions o = {.image = {.resample_tilt = true}};
     Desk d;
     Volume image, stored, want, got;
+
     desk_set_up(&d, "contour_tilt", tilted);
     REQUIRE(dicom_load(d.image, &o.image, &image, NULL));
     REQUIRE(desk_load(&d, r, 2, NULL, &o, &got, NULL));
@@ -320,6 +324,7 @@ TEST(dicom_contour_defects_have_exact_words)
          "that it was drawn on"},
     };
     Desk d;
+
     desk_set_up(&d, "contour_defects", NULL);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Volume got;
@@ -380,6 +385,7 @@ TEST(dicom_contour_oddities_are_noted)
          "[tag (3006,0014) RTReferencedSeriesSequence]"},
     };
     Desk d;
+
     desk_set_up(&d, "contour_notes", NULL);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Volume got;
@@ -405,8 +411,10 @@ TEST(dicom_contour_names_the_slice_it_lies_in)
     Desk d;
     Volume got;
     desk_set_up(&d, "contour_named", NULL);
+
     // UIDs of slices 1 and 3, found through a mask that marks both
     char uid[D][80];
+
     for (int i = 0; i < D; i++) {
         KitFile f;
         REQUIRE(kit_read(d.image->paths[i], &f));
@@ -428,6 +436,7 @@ TEST(dicom_contour_names_the_slice_it_lies_in)
         arena_release(&a);
         mem_free(f.bytes);
     }
+
     MadeContour c = plain;
     const MadeRegion r = {1, "a", &c, 1, NULL, 0};
     c.drawn = uid[1];
@@ -449,11 +458,13 @@ TEST(dicom_contour_frame_of_reference_row_67)
     Desk d;
     Volume got;
     DicomNotes notes = {0};
+
     desk_set_up(&d, "contour_frame", NULL);
     const MadeRegion r = {1, "a", &plain, 1, "2.25.99", 0};
     REQUIRE(desk_load(&d, &r, 1, d.image->series_uid, NULL, &got, &notes));
     volume_free(&got);
     dicom_notes_free(&notes);
+
     // a set with another frame of reference in its header
     KitFile f;
     REQUIRE(kit_read(d.path, &f));
@@ -474,6 +485,7 @@ TEST(dicom_contour_in_a_data_set)
     Volume got;
     Dataset *ds;
     Arena a = {0};
+
     desk_set_up(&d, "contour_set", NULL);
     const MadeRegion r[] = {{7, "ring", ring, 4, NULL, 0},
                             {9, "corner", corner, 2, NULL, 0},
@@ -495,6 +507,7 @@ TEST(dicom_contour_in_a_data_set)
     EXPECT(!memcmp(got.voxels.data, want, sizeof want));
     volume_free(&got);
     dataset_free(ds);
+
     // as channels of fractions, where regions may overlap
     static const char *const three[] = {"ring", "corner", "body"};
     how.segments = three, how.segment_count = 3, how.fractions = true;
@@ -508,6 +521,7 @@ TEST(dicom_contour_in_a_data_set)
         EXPECT_NEAR(p[1], want[i] == 2, 0);
         EXPECT_NEAR(p[2], want[i] == 1, 0);
     }
+
     volume_free(&got);
     dataset_free(ds);
     arena_release(&a);
@@ -524,6 +538,7 @@ static bool load_damaged(void *ctx)
     Volume got;
     bool ok = dicom_scan(d->path, NULL, &a, &index) &&
               dicom_load_mask(d->image, index.series, NULL, &got, &notes);
+
     if (ok) volume_free(&got);
     ok = ok && dicom_seg_info(index.series, &a, &info);
     dicom_notes_free(&notes);

@@ -15,6 +15,7 @@ TEST(dicom_contour_lies_in_its_slice_to_a_tolerance)
                 {0.14, 0.4, false}, {-0.14, 0.4, false}, {0.49, 1.5, true}};
     Desk d;
     Volume got;
+
     desk_set_up(&d, "contour_off", NULL);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         const MadeContour c = {
@@ -50,6 +51,7 @@ static const char *uid_of(Desk *d, int k)
                  stack_project(normal, at) - 3 * k) < 0.1)
             return h.sop_uid;
     }
+
     REQUIRE(false);
     return NULL;
 }
@@ -69,6 +71,7 @@ TEST(dicom_contour_is_of_the_slice_that_it_names)
         {0.6, NULL, false},
         {1, NULL, false}};
     Desk d;
+
     desk_set_up(&d, "contour_named", NULL);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         const MadeContour c = {.slice = 2,
@@ -101,6 +104,7 @@ TEST(dicom_contours_of_two_planes_in_one_slice)
     Desk d;
     desk_set_up(&d, "contour_planes", NULL);
     const char *uid = uid_of(&d, 2);
+
     for (int same = 0; same < 2; same++) {
         const double off = same ? 0.01 : 0.5;
         const MadeContour c[] = {
@@ -157,6 +161,7 @@ TEST(dicom_contours_beyond_the_image_are_left_out)
                      "slice left out"));
     volume_free(&got);
     dicom_notes_free(&notes);
+
     // a region without remaining contours is an error only if it was selected
     const MadeRegion two[] = {{1, "a", inside, 2, NULL, 0},
                               {2, "b", tall + 3, 2, NULL, 0}};
@@ -173,13 +178,16 @@ TEST(dicom_contour_of_a_region_by_its_number)
     const MadeContour second = {.slice = 3, .points = 5, .uv = desk_big};
     const MadeRegion r[] = {{3, "GTV", &first, 1, NULL, 0},
                             {7, "GTV", &second, 1, NULL, 0}};
+
     // a name that looks like a number is a name
     const MadeRegion odd[] = {{3, "GTV", &first, 1, NULL, 0},
                               {7, "#3", &second, 1, NULL, 0}};
     Desk d;
+
     desk_set_up(&d, "contour_number", NULL);
     uint8_t want[D * PLANE] = {0};
     desk_expect(&second, 1, 1, want);
+
     for (int i = 0; i < 2; i++) {
         const DicomMaskOptions o = {.segments = i ? as_name : by_number,
                                     .segment_count = 1};

@@ -104,6 +104,7 @@ TEST(dicom_names_beyond_ascii_come_back)
         {"\\ISO 2022 IR 87", "Yamada", "Yamada"},
         {NULL, "Anna", "Anna"},
     };
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Pair p;
         char name[32];
@@ -134,6 +135,7 @@ TEST(dicom_names_want_texts_of_the_source_in_utf8)
         {NULL, "M\xfcller"},         // no set
     };
     static const char *const third[] = {"a", MICRO};
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Pair p;
         char name[32], want[400];
@@ -184,6 +186,7 @@ TEST(dicom_names_that_are_refused)
     dim.c = 2;
     REQUIRE(volume_new(&f, dim, F32));
     memcpy(f.affine, p.mask.affine, sizeof f.affine);
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *const names[] = {"good", rows[i].name};
         EXPECT_FAIL(dicom_write_seg(p.path, &p.mask, names, 2, p.series),
@@ -192,6 +195,7 @@ TEST(dicom_names_that_are_refused)
                     "seg.dcm: dicom: name of segment 2, \"");
         EXPECT_INT(err_kind(), ERR_USAGE);
     }
+
     // a zero ends a text in C, but not in Lua
     EXPECT_FAIL(segment_name_check("a\0b", 3, 7),
                 "name of segment 7, \"a\\x00b\", has a control character");
@@ -203,6 +207,7 @@ TEST(dicom_names_beyond_ascii_are_valid)
 {
     if (system("dciodvfy -version >/dev/null 2>&1; test $? -ne 127"))
         SKIP("dciodvfy is not installed (sh vendor/fetch ci)");
+
     // dciodvfy counts bytes of a text where the standard counts characters
     static const char *const names[] = {NIHON, EIGHT EIGHT EIGHT EIGHT};
     Pair p;

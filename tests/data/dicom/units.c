@@ -33,6 +33,7 @@ static void put_extra(KitFile *f, const Extra *x)
                    number ? 2 : strlen(x->value));
         return;
     }
+
     const uint8_t empty[12] = {(uint8_t)(x->tag >> 16),
                                (uint8_t)(x->tag >> 24),
                                (uint8_t)x->tag,
@@ -56,6 +57,7 @@ static const char *write_kind(const Kind *k, const char *name, Volume *stored)
     how.is_signed = k->is_signed;
     how.bits_stored = k->bits;
     REQUIRE(dicom_write_series(folder, stored, &how));
+
     for (int i = 1; i <= KIT_SLICES; i++) {
         KitFile f;
         snprintf(path, sizeof path, "%s/IM%04d.dcm", folder, i);
@@ -196,6 +198,7 @@ TEST(dicom_units_are_not_inverted)
          NULL},
         {"signed", "MG", NULL, true, 12, -2048, 2000, 1, 0, {identity}, NULL},
     };
+
     for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
         const Kind *k = &kinds[n];
         Arena a = {0};
@@ -241,6 +244,7 @@ TEST(dicom_units_are_those_of_the_series)
     char path[600];
     KitFile f;
     const char *folder = write_kind(&k, k.name, &stored);
+
     snprintf(path, sizeof path, "%s/IM0003.dcm", folder);
     REQUIRE(kit_read(path, &f));
     put_extra(&f, &(Extra){TAG_RescaleIntercept, "DS", "0 "});
@@ -264,6 +268,7 @@ TEST(dicom_units_of_a_mask_are_labels)
     Volume v, stored, got;
     DicomNotes notes = {0};
     const char *folder = write_kind(&k, "mono_mask", &stored);
+
     kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);
     DicomWrite how = kit_write();
     const char *image = kit_folder("mono_image");
@@ -310,6 +315,7 @@ TEST(dicom_units_of_padding_are_noted)
     static const char *const texts[] = {
         "1 voxels are PixelPaddingValue, -900 here",
         "are PixelPaddingValue, 131 here"};
+
     for (int k = 0; k < 2; k++) {
         Arena a = {0};
         Volume stored, got;

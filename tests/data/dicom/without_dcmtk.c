@@ -98,9 +98,12 @@ static void put_pixels(Out *o, const char *syntax, int slice)
             put_number(o, (uint32_t)stored(slice, i), 2);
         return;
     }
+
     put_header(o, (uint32_t)TAG_PixelData, "OB", UINT32_MAX);
+
     // an empty offset table, the frame, the end
     put_number(o, 0xFFFE, 2), put_number(o, 0xE000, 2), put_number(o, 0, 4);
+
     if (syntax == rle) {
         put_rle(o, slice);
     } else {
@@ -181,6 +184,7 @@ TEST(plain_dicom_is_read_in_every_build)
                  {"plain_big", explicit_be},
                  {"plain_deflated", deflated},
                  {"plain_rle", rle}};
+
     for (size_t n = 0; n < sizeof forms / sizeof *forms; n++) {
         Arena a = {0};
         Volume v;
@@ -224,6 +228,7 @@ TEST(plain_dicom_jpeg_says_what_is_missing)
     const char *folder = write_series("plain_jpeg", jpeg);
     const DicomSeries *s = kit_series(&a, folder);
     bool dcmtk = dicom_ready();
+
     EXPECT_FAIL(dicom_load(s, NULL, &v, NULL),
                 dcmtk ? "JPEG inside DICOM: no scan"
                       : "compression JPEG lossless (1.2.840.10008.1.2.4.70) "

@@ -134,6 +134,7 @@ TEST(dicom_write_no_memory_to_decode_is_not_damage)
     REQUIRE(frames_check(&w, &h, folder, NULL));
     fflush(stdout);
     pid_t child = fork();
+
     if (!child) {
         struct rlimit most = {address_space() + (8 << 20), RLIM_INFINITY};
         if (setrlimit(RLIMIT_AS, &most)) _exit(2);
@@ -147,6 +148,7 @@ TEST(dicom_write_no_memory_to_decode_is_not_damage)
                   ? 0
                   : 5);
     }
+
     int status = -1;
     REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
     EXPECT_INT(status, 0);
@@ -186,9 +188,11 @@ static int packed_by(const char *const *tools, size_t count, const char *name)
     int files = 0;
     Volume v;
     kit_volume(&v, SLICES, 16, 12, true);
+
     // two slopes need even numbers
     for (int i = 0; i < SLICES * 16 * 12; i++)
         ((int16_t *)v.voxels.data)[i] &= ~1;
+
     for (size_t k = 0; k < sizeof kind / sizeof *kind; k++) {
         char folder[80];
         DicomWrite how = kit_write();
@@ -213,6 +217,7 @@ static int packed_by(const char *const *tools, size_t count, const char *name)
             arena_release(&a);
         }
     }
+
     volume_free(&v);
     return files;
 }
@@ -240,6 +245,7 @@ TEST(dicom_write_lossy_jpeg_is_read_and_noted)
         {"dcmcjpeg +ee +q 95 +Ww 2048 4096", "lossy JPEG extended", 12, 24}};
     if (system("dcmcrle --version >/dev/null 2>&1"))
         SKIP("the tools of DCMTK are not installed (sh vendor/fetch test)");
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Arena a = {0};
         Volume v, back;
@@ -302,6 +308,7 @@ TEST(dicom_write_packed_frames_damaged_are_refused)
     static const DicomSyntax syntaxes[] = {DICOM_RLE, DICOM_JPEG_LOSSLESS};
     Volume v;
     kit_volume(&v, 2, 6, 7, false);
+
     for (int k = 0; k < 2; k++) {
         char name[40], path[600];
         DicomWrite how = kit_write();
@@ -325,6 +332,7 @@ TEST(dicom_write_same_arguments_same_bytes)
     const char *a = kit_folder("same_a"), *b = kit_folder("same_b");
     REQUIRE(dicom_write_series(a, &v, &how));
     REQUIRE(dicom_write_series(b, &v, &how));
+
     for (int i = 1; i <= 5; i++) {
         char path[600];
         KitFile x, y;
@@ -395,6 +403,7 @@ TEST(dicom_write_threads_load_at_once)
     kit_volume(&v, 6, 9, 11, false);
     Job jobs[THREADS];
     pthread_t threads[THREADS];
+
     for (int i = 0; i < THREADS; i++) {
         char name[64];
         DicomWrite how = kit_write();
@@ -404,6 +413,7 @@ TEST(dicom_write_threads_load_at_once)
         REQUIRE(dicom_write_series(folder, &v, &how));
         jobs[i] = (Job){.series = kit_series(&a, folder)};
     }
+
     for (int i = 0; i < THREADS; i++)
         REQUIRE(!pthread_create(&threads[i], NULL, load_job, &jobs[i]));
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
@@ -412,6 +422,7 @@ TEST(dicom_write_threads_load_at_once)
         if (jobs[i].ok) expect_same(&v, &jobs[i].out);
         volume_free(&jobs[i].out);
     }
+
     volume_free(&v);
     arena_release(&a);
 }

@@ -24,15 +24,18 @@ TEST(decimal_reads_what_strtod_reads)
         "3.906000000000000139e+00", "0.1000000000000000055511151231257827",
         "179769313486231580793728971405303415079934132710037826936173778980444",
         "18446744073709551615", "18446744073709551616", "99999999999999999999"};
+
     for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
         double got = value(text[i]), want = strtod(text[i], NULL);
         if (memcmp(&got, &want, sizeof got))
             test_failed(__FILE__, __LINE__, "%s: %a, not %a", text[i], got,
                         want);
     }
+
     // at random: short numbers, long ones, and numbers of all exponents
     Rng r = {.seed = 11, .stream = RNG_TEST};
     int wrong = 0;
+
     for (uint32_t i = 0; i < 200000; i++) {
         char number[64];
         double x = (double)rng_range(&r, 4 * i, -1000, 1000);
@@ -67,12 +70,14 @@ TEST(decimal_ends_where_the_number_does)
                {"1e+", 1, 1},     {"1e5e5", 3, 1e5}, {"0x10", 1, 0},
                {"12 ", 2, 12},    {"1d5", 1, 1},     {"7\n8", 1, 7},
                {"2.e1x", 4, 20.}, {"-3-", 2, -3},    {"1.5f", 3, 1.5}};
+
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         double v = 0;
         size_t n = strlen(row[i].text);
         EXPECT_INT(decimal_read(row[i].text, n, &v), row[i].used);
         EXPECT(v == row[i].value);
     }
+
     static const char *const none[] = {"",    "-",   "+",   ".",  "e5",  "-.e5",
                                        "nan", "NaN", "inf", " 1", "--1", "+-1"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
@@ -80,6 +85,7 @@ TEST(decimal_ends_where_the_number_does)
         EXPECT_INT(decimal_read(none[i], strlen(none[i]), &v), 0);
         EXPECT(v == 42);
     }
+
     // bytes from n on are not read
     double v;
     EXPECT_INT(decimal_read("12345", 2, &v), 2);
@@ -93,6 +99,7 @@ TEST(decimal_limit)
     char text[DECIMAL_LONGEST + 2];
     double v = HUGE_VAL;
     memset(text, '1', sizeof text);
+
     for (size_t n = DECIMAL_LONGEST - 1; n <= DECIMAL_LONGEST + 1; n++) {
         bool fits = n <= DECIMAL_LONGEST;
         EXPECT_INT(decimal_read(text, n, &v), fits ? n : 0);
@@ -131,9 +138,11 @@ TEST(decimal_prints_what_reads_back)
         EXPECT_INT(decimal_print(row[i].v, text), strlen(row[i].text));
         EXPECT_TEXT(text, row[i].text);
     }
+
     // every exponent, many fractions; read back by decimal_read and by strtod
     int wrong = 0;
     Rng r = {.seed = 12, .stream = RNG_TEST};
+
     for (uint32_t i = 0; i < 400000; i++) {
         uint32_t words[4];
         float v;

@@ -34,6 +34,7 @@ TEST(mat_reads_every_class)
         {14, "int64", {{12, 8}, {6, 4}, {5, 4}}},
         {15, "uint64", {{13, 8}, {6, 4}}},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++)
         for (int k = 0; k < 40; k++) {
             int big = k & 1, packed = k & 2, s = k / 4;
@@ -68,6 +69,7 @@ TEST(mat_small_elements_and_many_axes)
 {
     static const int shape[] = {1, 2, 1, 2, 1, 1, 1, 1, 1},
                      four[] = {7, 8, 9, 1};
+
     for (int big = 0; big < 2; big++)
         for (int axes = 4; axes <= 9; axes++) {
             MatMaker m;
@@ -116,6 +118,7 @@ TEST(mat_kinds_that_are_refused)
     };
     char path[300];
     snprintf(path, sizeof path, "%s/x.mat", test_folder());
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         MatMaker m;
         Mat mat;
@@ -168,6 +171,7 @@ TEST(mat_long_variables)
     for (int i = 2; i < 32; i++) shape[i] = 1;
     memset(name, 'n', 257);
     name[257] = 0;
+
     for (int packed = 0; packed < 2; packed++)
         for (int k = 0; k < 3; k++) {
             // 256 letters and 32 axes are the limits; 257 letters are too many
@@ -208,6 +212,7 @@ TEST(mat_names)
     mat_numbers(&m, 2, 1, mat_counted, 6, false);
     mat_end(&m, at);
     EXPECT_FAIL(mat_read_x(&m), "mat: two variables are called \"x\"");
+
     // no name: rejected, except for the subsystem data of objects
     for (int big = 0; big < 2; big++) {
         mat_make(&m, big, 6, 9, 8);
@@ -218,11 +223,13 @@ TEST(mat_names)
         mat_patch(&m, 116, at, 8);
         EXPECT(mat_read_x(&m));
     }
+
     // a value beyond float
     double huge[6] = {1, 1e300, 1};
     mat_make(&m, false, 6, 9, 8);
     memcpy(m.bytes + 184, huge, sizeof huge);
     EXPECT_FAIL(mat_read_x(&m), "mat: x: element 3 does not fit a float");
+
     // 0 and 1 in a logical class
     static const int bits[] = {0, 1, 1, 0, 1, 0};
     mat_begin(&m, false);
@@ -230,6 +237,7 @@ TEST(mat_names)
     mat_numbers(&m, 2, 1, bits, 6, false);
     mat_end(&m, at);
     EXPECT(mat_read_x(&m));
+
     // numbers after the numbers, like complex ones without the flag
     mat_begin(&m, false);
     at = mat_matrix(&m, 0, 9, mat_grid, 2, "x");
@@ -237,6 +245,7 @@ TEST(mat_names)
     mat_numbers(&m, 2, 1, bits, 6, false);
     mat_end(&m, at);
     EXPECT_FAIL(mat_read_x(&m), "mat: x: has 16 bytes after its numbers");
+
     // no numbers at all
     mat_begin(&m, false);
     mat_end(&m, mat_matrix(&m, 0, 9, mat_grid, 2, "x"));
@@ -251,6 +260,7 @@ TEST(mat_files)
     Mat mat;
     NpyArray a;
     long live = mem_live();
+
     snprintf(path, sizeof path, "%s/files.mat", test_folder());
     mat_compress(&m, mat_make(&m, true, 6, 9, 8));
     EXPECT_FAIL(mat_open("no/such.mat", &mat), "no/such.mat: mat: cannot open");
@@ -265,9 +275,11 @@ TEST(mat_files)
     EXPECT_FAIL(mat_read(&mat, "x", 0, &a), "files.mat: mat: x: file was cut");
     mat_close(&mat);
     EXPECT_FAIL(mat_open(path, &mat), "files.mat: mat: file is empty");
+
     // every allocation fails once
     REQUIRE(file_replace(path, m.bytes, m.size));
     int failures = 0;
+
     for (int k = 0; k < 40; k++) {
         mem_fail_after(k, false);
         bool ok = mat_open(path, &mat) && mat_read(&mat, "x", 0, &a);
@@ -290,6 +302,7 @@ TEST(mat_many_variables)
     uint8_t *copy;
     char name[8];
     static const int one[] = {1, 1};
+
     mat_begin(&m, false);
     for (int i = 0; i < 12; i++) {
         snprintf(name, sizeof name, "v%02d", i);
@@ -297,6 +310,7 @@ TEST(mat_many_variables)
         mat_numbers(&m, 2, 1, &i, 1, true);
         mat_end(&m, at);
     }
+
     REQUIRE(mat_copy(&m, &copy, &mat));
     EXPECT_INT(mat.variables, 12);
     for (int i = 0; i < 12; i++) {
@@ -304,6 +318,7 @@ TEST(mat_many_variables)
         EXPECT_INT(a.data[0], i);
         mem_free(a.data);
     }
+
     EXPECT_FAIL(mat_read(&mat, "x", 0, &a),
                 "mat: no variable \"x\"; there are: v00, v01, v02, v03, v04, "
                 "v05, v06, v07, v08, v09, ...");

@@ -122,6 +122,7 @@ TEST(mat_other_versions)
         EXPECT_FAIL(mat_read_x(&m),
                     "mat: MATLAB 4 file, which is not read; fix: ");
     }
+
     mat_make(&m, false, 6, 9, 8);
     memcpy(m.bytes, "\x89HDF\r\n\x1a\n", 8);
     EXPECT_FAIL(mat_read_x(&m),
@@ -147,6 +148,7 @@ TEST(mat_compressed_defects)
     size_t at = mat_make(&m, false, 6, 9, 8), packed;
     mat_compress(&m, at);
     packed = m.size - at - 8;
+
     // the checksum, which is verified only after inflating everything
     m.bytes[m.size - 1] ^= 1;
     EXPECT_FAIL(mat_read_x(&m), "packed data is damaged at its byte ");
@@ -156,6 +158,7 @@ TEST(mat_compressed_defects)
     EXPECT_FAIL(mat_read_x(&m),
                 "mat: variable 1 at byte 128: packed data is dama");
     m.bytes[at + 8] ^= 1;
+
     // the last bytes missing, and bytes after the stream
     mat_patch(&m, at + 4, packed - 1, 4);
     m.size--;
@@ -165,6 +168,7 @@ TEST(mat_compressed_defects)
     m.bytes[m.size - 1] = m.bytes[m.size - 2] = 0;
     EXPECT_FAIL(mat_read_x(&m),
                 "mat: x: 2 bytes after the end of the packed data");
+
     // contents of the stream: no matrix, a wrong tag, hardly any bytes
     static const struct {
         int at;
@@ -179,12 +183,14 @@ TEST(mat_compressed_defects)
         {4, UINT32_MAX, "bytes cannot come from "},
         {16, 18, "mat: variable 1 at byte 128: class 18 is not known"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         at = mat_make(&m, false, 6, 9, 8);
         mat_patch(&m, at + (size_t)row[r].at, row[r].value, 4);
         mat_compress(&m, at);
         EXPECT_FAIL(mat_read_x(&m), row[r].reason);
     }
+
     mat_begin(&m, false);
     mat_put(&m, 14, 4);
     mat_compress(&m, 128);
@@ -202,6 +208,7 @@ TEST(mat_number_of_variables)
     REQUIRE(file);
     mat_begin(&m, false);
     memcpy(file, m.bytes, 128);
+
     for (int i = 0; i <= MOST; i++) {
         char name[8];
         snprintf(name, sizeof name, "v%05x", i);
@@ -212,6 +219,7 @@ TEST(mat_number_of_variables)
         REQUIRE(m.size == EACH);
         memcpy(file + 128 + (size_t)i * EACH, m.bytes, EACH);
     }
+
     for (int more = -1; more <= 1; more++) {
         Mat mat;
         bool ok =

@@ -41,6 +41,7 @@ TEST(nifti_reads_every_type)
         {1024, 64, 'l', F32, {-9e15, 1, 16777216}},
         {1280, 64, 'l', F32, {0, 1, 9e15}},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++)
         for (int big = 0; big < 2; big++) {
             Maker m;
@@ -77,6 +78,7 @@ TEST(nifti_scales)
         {0.5, -3, F32, 47},      {1, 3, F32, 103}, {2, 0, F32, 200},
         {-1, -1024, F32, -1124},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Maker m;
         Volume v;
@@ -95,11 +97,13 @@ TEST(nifti_labels)
     Maker m;
     Volume v;
     NiftiOptions o = {.label = true};
+
     make(&m, 1, false);
     REQUIRE(decode(&m, &o, &v));
     EXPECT_INT(v.voxels.type, I16); // unchanged, although 100..159 fit in U8
     EXPECT_INT(v.unit, UNIT_LABEL);
     volume_free(&v);
+
     // float32 labels of a small file
     set(&m, &datatype, 0, 16), set(&m, &bitpix, 0, 32);
     set(&m, &dim, 1, 3), set(&m, &dim, 2, 1), set(&m, &dim, 3, 1);
@@ -117,6 +121,7 @@ TEST(nifti_labels)
         {0.5, F32},
         {NAN, F32},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         put(&m, 352, 'f', 0), put(&m, 356, 'f', row[r].value);
         put(&m, 360, 'f', 1);
@@ -129,10 +134,13 @@ TEST(nifti_labels)
         EXPECT_INT(v.unit, UNIT_LABEL);
         volume_free(&v);
     }
+
     make(&m, 1, false);
+
     // the first voxel is stored as 100
     static const double scale[][3] = {
         {2, 0, 200}, {1, 1, 101}, {0.01, 0, 1}, {0, 0, 100}, {0, 5, 100}};
+
     for (size_t r = 0; r < sizeof scale / sizeof *scale; r++) {
         set(&m, &slope, 0, scale[r][0]), set(&m, &inter, 0, scale[r][1]);
         REQUIRE(decode(&m, &o, &v));
@@ -156,6 +164,7 @@ TEST(nifti_scale_that_is_not_finite)
                {0, INFINITY, 100, ""},
                {2, NAN, 200, "scl_slope is 2 and scl_inter nan"},
                {1, INFINITY, 100, "scl_inter inf, which is taken as 0"}};
+
     for (int version = 1; version <= 2; version++)
         for (size_t r = 0; r < sizeof row / sizeof *row; r++)
             for (int label = 0; label < 2; label++) {
@@ -197,6 +206,7 @@ TEST(nifti_units)
         int code;
         double mm;
     } row[] = {{0, 1}, {1, 1000}, {2, 1}, {3, 1e-3}, {10, 1}, {8 + 3, 1e-3}};
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Maker m;
         Volume v;
@@ -215,6 +225,7 @@ TEST(nifti_axes_of_one)
     Maker m;
     Volume v;
     NiftiOptions spacing = {.assume_spacing = true};
+
     make(&m, 1, false);
     set(&m, &dim, 0, 4);
     REQUIRE(decode(&m, NULL, &v));
@@ -239,6 +250,7 @@ TEST(nifti_fourth_axis_as_channels)
                        text = {.channels = true, .no_voxels = true},
                        label = {.channels = true, .label = true},
                        few = {.channels = true, .max_voxels = C * COUNT - 1};
+
     for (int version = 1; version <= 2; version++)
         for (int scaled = 0; scaled < 2; scaled++) {
             Maker m;
@@ -322,6 +334,7 @@ TEST(nifti_pairs)
     char hdr[300], img[300];
     Maker m;
     Volume v;
+
     for (int version = 1; version <= 2; version++)
         for (int gz = 0; gz < 2; gz++) {
             snprintf(hdr, sizeof hdr, "%s/pair%d.hdr%s", test_folder(), version,
@@ -356,6 +369,7 @@ TEST(nifti_pairs)
             EXPECT_FAIL(nifti_read(img, NULL, &v, NULL), "cannot open");
             if (gz) mem_free(head), mem_free(body);
         }
+
     // the header of a single file, named .hdr
     make(&m, 1, false);
     snprintf(hdr, sizeof hdr, "%s/single.hdr", test_folder());
@@ -370,6 +384,7 @@ TEST(nifti_names)
     Volume v;
     char path[300];
     static const char *bad[] = {"x.gz", "x.nii.bz2", "x.mgz", ".nii"};
+
     for (int i = 0; i < 4; i++)
         EXPECT_FAIL(nifti_read(bad[i], NULL, &v, NULL),
                     "nifti: the name does not end in .nii");
@@ -394,6 +409,7 @@ TEST(nifti_stems)
     EXPECT_INT(nifti_stem("b.nii.gz"), 1);
     EXPECT_INT(nifti_stem("b.hdr"), 1);
     EXPECT_INT(nifti_stem("b.hdr.gz"), 1);
+
     // ".img" is found by its header; other extensions are never read
     EXPECT_INT(nifti_stem("b.img"), 0);
     EXPECT_INT(nifti_stem("b.NII"), 1);
@@ -408,6 +424,7 @@ TEST(nifti_names_in_capitals)
 {
     static const char *const row[][2] = {
         {"A.NII", NULL}, {"a.Nii", NULL}, {"P.HDR", "P.IMG"}};
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         char path[2][300];
         Maker m;
@@ -436,6 +453,7 @@ TEST(nifti_without_memory)
     Volume v;
     uint8_t *z;
     size_t n;
+
     make(&m, 1, false);
     REQUIRE(gzip_deflate(m.bytes, m.size, NULL, 0, &z, &n));
     long live = mem_live();
@@ -447,6 +465,7 @@ TEST(nifti_without_memory)
         ok = nifti_decode(&file, NULL, NULL, &v, NULL);
         if (!ok) EXPECT_INT(mem_live(), live);
     }
+
     mem_fail_after(-1, false);
     EXPECT(ok && tries > 4);
     volume_free(&v);

@@ -105,6 +105,7 @@ TEST(nifti_second_version_defects)
         {"volumes", &dim, 4, 20, NULL},
         {"cut", &cut, 0, 544 + 2, "header declares 120 bytes of voxels"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Maker m;
         Volume v;
@@ -122,6 +123,7 @@ TEST(nifti_second_version_defects)
         set(&m, &dim, 0, 4);
         EXPECT_FAIL(decode(&m, NULL, &v), "dim[4] is 20: several volumes");
     }
+
     Maker m;
     Volume v;
     make(&m, 2, false);
@@ -130,12 +132,14 @@ TEST(nifti_second_version_defects)
     make(&m, 1, false);
     memset(m.bytes + 344, 0, 4);
     EXPECT_FAIL(decode(&m, NULL, &v), "an Analyze 7.5 header");
+
     // farther away than any patient
     make(&m, 2, false);
     set(&m, &sform, 0, 0), set(&m, &offset, 1, 1e307), set(&m, &units, 0, 1);
     EXPECT_FAIL(decode(&m, NULL, &v), "voxels are inf mm apart or away");
     set(&m, &offset, 1, -1.5e6);
     EXPECT_FAIL(decode(&m, NULL, &v), "voxels are 1.5e+09 mm apart or away");
+
     // product of extents beyond 64 bits
     make(&m, 2, false);
     for (int i = 1; i < 4; i++) set(&m, &dim, i, 2147483647);
@@ -163,6 +167,7 @@ TEST(nifti_limits)
     Maker m;
     Volume v;
     make(&m, 1, false);
+
     for (int extra = -1; extra <= 1; extra++) {
         NiftiOptions o = {.max_voxels = COUNT + extra};
         if (extra < 0) {
@@ -172,9 +177,11 @@ TEST(nifti_limits)
             volume_free(&v);
         }
     }
+
     char path[300];
     snprintf(path, sizeof path, "%s/limit.nii", test_folder());
     REQUIRE(file_replace(path, m.bytes, m.size));
+
     for (int extra = -1; extra <= 1; extra++) {
         NiftiOptions o = {.max_bytes = (int64_t)m.size + extra};
         if (extra < 0) {
@@ -195,6 +202,7 @@ TEST(nifti_gzip_defects)
     Volume v;
     uint8_t *z, bytes[ROOM];
     size_t n, k;
+
     for (int version = 1; version <= 2; version++) {
         make(&m, version, false);
         REQUIRE(gzip_deflate(m.bytes, m.size, NULL, 0, &z, &n));
@@ -203,8 +211,10 @@ TEST(nifti_gzip_defects)
         volume_free(&v);
         mem_free(z);
     }
+
     make(&m, 1, false);
     REQUIRE(gzip_deflate(m.bytes, m.size, NULL, 0, &z, &n));
+
     // every truncation, and a change of every byte of the checksum
     for (k = 1; k < n; k++) {
         EXPECT(!decode_gz(z, k, &v));
@@ -216,6 +226,7 @@ TEST(nifti_gzip_defects)
         EXPECT_FAIL(decode_gz(z, n, &v), "gzip data is damaged at byte");
         z[k] ^= 1;
     }
+
     // zeros after the stream are padding, other bytes are not
     memcpy(bytes, z, n);
     memset(bytes + n, 0, 8);
@@ -224,10 +235,12 @@ TEST(nifti_gzip_defects)
     bytes[n + 7] = 'x';
     EXPECT_FAIL(decode_gz(bytes, n + 8, &v), "8 bytes after the end of the gz");
     mem_free(z);
+
     // in two members, split anywhere
     uint8_t *a, *b;
     size_t an, bn;
     static const size_t splits[] = {0, 3, 200, 348, 352, 400};
+
     for (int i = 0; i < 6; i++) {
         REQUIRE(gzip_deflate(m.bytes, splits[i], NULL, 0, &a, &an));
         REQUIRE(gzip_deflate(m.bytes + splits[i], m.size - splits[i], NULL, 0,
@@ -238,6 +251,7 @@ TEST(nifti_gzip_defects)
         volume_free(&v);
         mem_free(a), mem_free(b);
     }
+
     // content that ends before the voxels begin
     set(&m, &vox_offset, 0, 600);
     REQUIRE(gzip_deflate(m.bytes, m.size, NULL, 0, &z, &n));
@@ -245,6 +259,7 @@ TEST(nifti_gzip_defects)
                                      "at vox_offset 600");
     mem_free(z);
     set(&m, &vox_offset, 0, 352);
+
     // content shorter or longer than the header declares
     for (int more = -1; more <= 1; more += 2) {
         REQUIRE(gzip_deflate(m.bytes, m.size + (size_t)more, NULL, 0, &z, &n));
@@ -253,8 +268,10 @@ TEST(nifti_gzip_defects)
                              : "more bytes than the header declares");
         mem_free(z);
     }
+
     EXPECT_FAIL(decode_gz(m.bytes, m.size, &v), "named .gz but not gzip data; "
                                                 "fix: rename it without .gz");
+
     // an error page of a server, as saved by curl
     static const char page[] = "<html>404 not found</html>";
     EXPECT_FAIL(decode_gz((const uint8_t *)page, sizeof page - 1, &v),
@@ -276,11 +293,13 @@ TEST(nifti_gzip_bomb_costs_nothing)
     Volume v;
     uint8_t *z;
     size_t n;
+
     make(&m, 1, false);
     set(&m, &dim, 1, 32767), set(&m, &dim, 2, 32767), set(&m, &dim, 3, 6);
     REQUIRE(gzip_deflate(m.bytes, m.size, NULL, 0, &z, &n));
     EXPECT_FAIL(decode_gz(z, n, &v), "the file cannot hold them");
     mem_free(z);
+
     // 16 MB of zeros after a small volume are not inflated
     uint8_t *zeros = mem_alloc(1 << 24);
     REQUIRE(zeros);
@@ -298,6 +317,7 @@ TEST(nifti_gzip_of_nothing_but_zeros)
     Volume v;
     uint8_t *z, *zeros = mem_alloc(256 * 256 * 64);
     size_t n;
+
     make(&m, 1, false);
     set(&m, &datatype, 0, 2), set(&m, &bitpix, 0, 8);
     set(&m, &dim, 1, 256), set(&m, &dim, 2, 256), set(&m, &dim, 3, 64);

@@ -10,6 +10,7 @@ TEST(nifti_forms)
     Volume v;
     NiftiOptions s = {.form = NIFTI_SFORM}, q = {.form = NIFTI_QFORM};
     NiftiOptions spacing = {.assume_spacing = true};
+
     // each form alone
     make(&m, 1, false);
     set(&m, &sform, 0, 0), set(&m, &srow, 0, 77);
@@ -27,6 +28,7 @@ TEST(nifti_forms)
     EXPECT_FAIL(decode(&m, &q, &v),
                 "there is no qform (qform_code is 0), but a sform; fix: form = "
                 "\"qform_or_sform\" takes it");
+
     // both, at most 1 % of the shortest edge, 0.005 mm, apart
     make(&m, 1, false);
     set(&m, &offset, 2, 30.0049);
@@ -44,6 +46,7 @@ TEST(nifti_forms)
     REQUIRE(decode(&m, &q, &v));
     EXPECT_NEAR(v.affine[2][3], 30.0051, 1e-6);
     volume_free(&v);
+
     // neither form
     set(&m, &qform, 0, 0), set(&m, &sform, 0, 0);
     EXPECT_FAIL(decode(&m, NULL, &v),
@@ -84,6 +87,7 @@ TEST(nifti_form_that_is_there)
         {0, 0, NIFTI_BOTH, "RAS", "axes R A S and pixdim 0.5 x 1.5 x 2"},
         {0, 0, NIFTI_QFORM_OR_SFORM, "RAS", "left and right may be exchanged"},
     };
+
     for (int version = 1; version <= 2; version++)
         for (size_t r = 0; r < sizeof row / sizeof *row; r++)
             for (int assume = 0; assume < 2; assume++) {
@@ -166,6 +170,7 @@ TEST(nifti_handedness_and_half_turns)
         {-1, {0, 0, 1}, "LPI"},        {1, {0.5, 0.5, 0.5}, "ASR"},
         {-1, {0.5, -0.5, 0.5}, "SLA"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Maker m;
         Volume v;

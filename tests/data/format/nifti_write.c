@@ -21,6 +21,7 @@ static void synthetic(Volume *v, int code, double turn, Dtype type)
                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     static const double edge[3] = {0.8, 1.1, 2.5};
     double base[4][4] = {{0}}, spin[4][4] = {{0}};
+
     REQUIRE(volume_new(v, (Dims){1, 3, 4, 5, 1}, type));
     for (int a = 0; a < 3; a++)
         base[order[code / 8][a]][a] = code >> a & 1 ? -edge[a] : edge[a];
@@ -29,6 +30,7 @@ static void synthetic(Volume *v, int code, double turn, Dtype type)
     spin[0][1] = -sin(turn), spin[1][0] = sin(turn);
     affine_multiply(spin, base, v->affine);
     Rng r = {.seed = 6, .stream = RNG_TEST, .sample = (uint32_t)code};
+
     for (uint32_t i = 0; i < 60; i++) {
         float x = rng_range(&r, i, 0, 255);
         if (type == U8)
@@ -58,6 +60,7 @@ TEST(nifti_round_trip_on_48_codes)
     static const Dtype types[] = {U8, I16, F32};
     static const double turns[] = {0, 0.3, 3};
     char path[300];
+
     for (int code = 0; code < 48; code++) {
         Volume v, back;
         NiftiHeader h;
@@ -88,6 +91,7 @@ TEST(nifti_write_shear_has_no_quaternion)
     Volume v, back;
     NiftiHeader h;
     char path[300];
+
     scratch(path, "shear.nii");
     synthetic(&v, 3, 0.2, U8);
     v.affine[0][2] += 0.4;
@@ -125,6 +129,7 @@ TEST(nifti_write_keeps_the_input_header)
         {1, 0, 3, -1}, {0, 0, 2, 1}, {1, 2, 1, 1},
     };
     char in[300], path[300];
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++)
         for (int version = 1; version <= 2; version++) {
             Maker m;
@@ -186,10 +191,12 @@ TEST(nifti_write_after_choosing_a_form)
     Volume v, back;
     NiftiHeader h;
     char path[300];
+
     scratch(path, "choice.nii");
     make(&m, 1, false);
     set(&m, &offset, 2, 77);
     REQUIRE(file_replace(path, m.bytes, m.size));
+
     for (int form = NIFTI_SFORM; form <= NIFTI_QFORM; form++) {
         NiftiOptions o = {.form = (NiftiForm)form};
         REQUIRE(nifti_read(path, &o, &v, &h));
@@ -210,14 +217,17 @@ TEST(nifti_write_is_deterministic)
     Volume v;
     char path[300], *data[2];
     size_t n[2];
+
     synthetic(&v, 9, 0.3, I16);
     for (int i = 0; i < 2; i++) {
         scratch(path, name[i]);
         REQUIRE(nifti_write(path, &v, NULL));
         data[i] = content(&mem, path, &n[i]);
     }
+
     REQUIRE(n[0] == n[1]);
     EXPECT(!memcmp(data[0], data[1], n[0]));
+
     // no flags (so no name), no time
     EXPECT(!memcmp(data[0], "\x1f\x8b\x08\0\0\0\0\0", 8));
     arena_release(&mem);
@@ -229,6 +239,7 @@ TEST(nifti_write_large_extents_are_version_2)
     Volume v, back;
     NiftiHeader h;
     char path[300];
+
     scratch(path, "long.nii.gz");
     REQUIRE(volume_new(&v, (Dims){1, 1, 1, 32768, 1}, U8));
     ((uint8_t *)v.voxels.data)[32767] = 9;
@@ -279,6 +290,7 @@ static void expect_shown(const Volume *v, char *text, const char *name)
     Dims n = v->voxels.dim;
     char *p = text, *line = strchr(text, '\n');
     double s[3];
+
     REQUIRE(line);
     EXPECT_INT(next_number(&p), n.w);
     EXPECT_INT(next_number(&p), n.h);
@@ -291,6 +303,7 @@ static void expect_shown(const Volume *v, char *text, const char *name)
         for (int c = 0; c < 4; c++)
             EXPECT_NEAR(next_number(&p),
                         r < 2 ? -v->affine[r][c] : v->affine[r][c], 1e-5);
+
     for (int64_t i = 0; i < numel(n); i++) {
         double want = next_number(&p), got = voxel(v, i);
         if (isnan(want) ? !isnan(got) : got != (double)(float)want)
@@ -307,6 +320,7 @@ TEST(nifti_write_as_nibabel_reads_it)
     static const char *name[] = {"nib.nii", "nib.nii.gz"};
     static char text[1 << 16];
     char path[300], command[400];
+
     for (int k = 0; k < 6; k++) {
         Volume v;
         synthetic(&v, k * 9, k * 0.4, types[k % 3]);
@@ -336,6 +350,7 @@ TEST(nifti_reads_what_nibabel_writes)
     REQUIRE(has(command));
     DIR *dir = opendir(folder);
     REQUIRE(dir);
+
     for (struct dirent *e; (e = readdir(dir));) {
         char *end = strstr(e->d_name, ".txt");
         Volume v;
@@ -351,8 +366,10 @@ TEST(nifti_reads_what_nibabel_writes)
         volume_free(&v);
         files++;
     }
+
     closedir(dir);
     arena_release(&mem);
+
     // the files made, and as many of the four real ones as are installed
     EXPECT(files >= 240 && files <= 244);
     test_compared(files, "NIfTI of nibabel");
@@ -364,6 +381,7 @@ TEST(nifti_write_as_nifti_tool_reads_it)
         SKIP("nifti_tool is not installed (sh vendor/fetch test)");
     static char text[1 << 14];
     char path[300], command[400];
+
     for (int k = 0; k < 4; k++) {
         Volume v;
         synthetic(&v, k * 13, 0.25 * k, k % 2 ? I16 : F32);
@@ -399,6 +417,7 @@ static void check_study(const char *image, const char *mask)
     Volume v, m;
     NiftiOptions o = {.label = true};
     double s[3], brain = 0;
+
     REQUIRE(nifti_read(image, NULL, &v, NULL));
     REQUIRE(nifti_read(mask, &o, &m, NULL));
     EXPECT(volume_same_grid(&v, &m));
@@ -409,6 +428,7 @@ static void check_study(const char *image, const char *mask)
         brain += label == 1;
         other += label != 0 && label != 1;
     }
+
     EXPECT_INT(other, 0);
     volume_spacing_mm(&m, s);
     EXPECT_NEAR(brain * s[0] * s[1] * s[2] / 1000, 1400, 130); // ml
@@ -425,8 +445,10 @@ TEST(nifti_real_skull_stripping)
     static const char *kind[][2] = {{"T1w", ".nii.gz"}, {"FLAIR", ".nii"}};
     char image[400], mask[400];
     struct stat st;
+
     snprintf(image, sizeof image, "%s/skullstrip-ms", test_datasets());
     if (stat(image, &st)) SKIP("datasets/skullstrip-ms is not there");
+
     for (int i = 0; i < 5; i++)
         for (int k = 0; k < 2; k++) {
             snprintf(image, sizeof image, "%s/skullstrip-ms/%s_%s%s",

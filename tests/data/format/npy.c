@@ -72,6 +72,7 @@ TEST(npy_reads_every_type)
          {1, -2}},
         {">f8", {0x3f, 0xf0, 0, 0, 0, 0, 0, 0, 0xc0}, {1, -2}},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++)
         for (int version = 1; version <= 3; version++) {
             char literal[128];
@@ -106,6 +107,7 @@ TEST(npy_half_values)
         {0x0400, 0x1p-14},  {0x03ff, 0x3ffp-24}, {0x7bff, 65504},
         {0x7c00, INFINITY}, {0xfc00, -INFINITY},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         uint8_t file[ROOM];
         NpyArray a;
@@ -126,6 +128,7 @@ TEST(npy_fortran_order)
     // element (i,j,k) has the digits i j k, stored with i fastest
     uint8_t stored[2 * 3 * 4], file[ROOM];
     NpyArray a;
+
     for (int k = 0, at = 0; k < 4; k++)
         for (int j = 0; j < 3; j++)
             for (int i = 0; i < 2; i++)
@@ -207,6 +210,7 @@ TEST(npy_literals)
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (6,)} x",
          "expected the end of the header at \"x\""},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         uint8_t file[ROOM];
         NpyArray a;
@@ -234,9 +238,11 @@ TEST(npy_frame_defects)
     uint8_t file[ROOM];
     NpyArray a;
     size_t n = make(file, 1, good, "\1\2\3\4\5\6", 6);
+
     EXPECT_FAIL(decode(file, 0, &a), "npy: file is empty");
     EXPECT_FAIL(decode(file, 7, &a), "not .npy: the first bytes are not");
     EXPECT_FAIL(decode(file, 9, &a), "file ends inside the header, at byte 9");
+
     // every truncation is rejected
     for (size_t k = 0; k < n; k++) EXPECT(!decode(file, k, &a));
     file[0] = 'N';
@@ -249,6 +255,7 @@ TEST(npy_frame_defects)
         memcpy(file + 6, versions[i], 2);
         EXPECT_FAIL(decode(file, n, &a), "need 1.0, 2.0 or 3.0");
     }
+
     // wrong lengths
     n = make(file, 1, good, "\1\2\3\4\5\6", 6);
     file[9] = 0xff;
@@ -270,11 +277,13 @@ TEST(npy_limits)
     size_t n = make(file, 1,
                     "{'descr': '|u1', 'fortran_order': False, 'shape': (2,3)}",
                     "\1\2\3\4\5\6", 6);
+
     EXPECT_FAIL(npy_decode(file, n, 5, &a), "more than 5 elements");
     for (int limit = 6; limit <= 7; limit++) {
         REQUIRE(npy_decode(file, n, limit, &a));
         mem_free(a.data);
     }
+
     // doubles beyond float
     double x[2] = {1, 1e300};
     n = make(file, 1, "{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}",
@@ -295,9 +304,11 @@ TEST(npy_round_trip)
     static const int axes[] = {1, 2, 2, 3, 8};
     char path[300];
     float data[24];
+
     for (int i = 0; i < 24; i++) data[i] = (float)(i - 7) / 3;
     data[3] = -0.0f, data[4] = INFINITY;
     scratch(path, "round.npy");
+
     for (int s = 0; s < 5; s++) {
         NpyArray a;
         Arena mem = {0};
@@ -314,6 +325,7 @@ TEST(npy_round_trip)
         EXPECT_INT(file[n - sizeof data - 1], '\n');
         arena_release(&mem);
     }
+
     NpyArray a;
     REQUIRE(npy_write(path, 0, NULL, data + 1));
     REQUIRE(npy_read(path, &a));
@@ -341,6 +353,7 @@ TEST(npy_agrees_with_numpy)
     };
     char path[300], command[700];
     scratch(path, "numpy.npy");
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         NpyArray a;
         snprintf(command, sizeof command,
@@ -384,6 +397,7 @@ TEST(npy_ranges)
 {
     char path[300];
     scratch(path, "range.npy");
+
     for (int fortran = 0; fortran < 2; fortran++) {
         NpyFile f;
         long live = mem_live();
@@ -430,12 +444,14 @@ TEST(npy_long_range_of_columns)
                     "{'descr': '<u4', 'fortran_order': True, "
                     "'shape': (7, 33, 19)}",
                     "", 0);
+
     for (int i = 0; i < A; i++)
         for (int j = 0; j < B; j++)
             for (int k = 0; k < C; k++) {
                 uint32_t v = (uint32_t)((i * B + j) * C + k);
                 memcpy(file + n + 4 * (i + A * (j + B * k)), &v, 4);
             }
+
     REQUIRE(npy_open_bytes(file, n + 4 * N, 0, &f));
     for (int first = 0; first < N; first += 611) {
         REQUIRE(npy_read_range(&f, first, N - first, x));
@@ -449,9 +465,11 @@ TEST(npy_file_that_is_cut_while_open)
     char path[300];
     NpyFile f;
     float x[24];
+
     scratch(path, "cut.npy");
     make_range(path, false);
     REQUIRE(npy_open(path, &f));
+
     // replaced by renaming: the open file is still the old one
     make_range(path, true);
     REQUIRE(npy_read_range(&f, 0, 24, x));
@@ -462,6 +480,7 @@ TEST(npy_file_that_is_cut_while_open)
     EXPECT_FAIL(npy_read_range(&f, 0, 1, x),
                 "cut.npy: npy: file was cut to 90 bytes while it was in use, "
                 "had ");
+
     // a disk that does not answer, simulated by a closed descriptor
     close(f.map.fd);
     EXPECT_FAIL(npy_read_range(&f, 0, 1, x), "cut.npy: npy: cannot read: ");
@@ -486,12 +505,14 @@ TEST(npy_files_that_do_not_open)
     NpyFile f;
     NpyArray a;
     long live = mem_live();
+
     scratch(path, "odd.npy");
     EXPECT_FAIL(npy_open("no/such.npy", &f), "no/such.npy: npy: cannot open");
     EXPECT_FAIL(npy_open(test_folder(), &f), "is a folder, not a file");
     EXPECT_FAIL(npy_open("/dev/zero", &f), "is not a regular file");
     REQUIRE(file_replace(path, "", 0));
     EXPECT_FAIL(npy_open(path, &f), "odd.npy: npy: file is empty");
+
     // a file beyond the limit: sparse, so no bytes are written
     make_range(path, false);
     REQUIRE(!truncate(path, ((off_t)16 << 30) + 1));
@@ -513,6 +534,7 @@ TEST(npy_range_of_a_huge_file)
                     "{'descr': '<f8', 'fortran_order': False, 'shape': "
                     "(65536,131072)}",
                     "", 0);
+
     scratch(path, "huge.npy");
     REQUIRE(file_replace(path, file, n));
     REQUIRE(!truncate(path, (off_t)n + ((off_t)64 << 30)));
@@ -521,6 +543,7 @@ TEST(npy_range_of_a_huge_file)
     REQUIRE(npy_read_range(&f, f.header.count - 3, 3, x));
     EXPECT(x[0] == 0 && x[1] == 0 && x[2] == 0);
     npy_close(&f);
+
     // one element above the limit
     n = make(file, 1,
              "{'descr': '|u1', 'fortran_order': False, 'shape': (8589934593,)}",
@@ -538,6 +561,7 @@ TEST(npy_type_names)
         {">i4", "int32"},   {"<i8", "int64"},   {"|u1", "uint8"},
         {">u2", "uint16"},  {"<u4", "uint32"},  {"<u8", "uint64"},
         {"<f2", "float16"}, {">f4", "float32"}, {"<f8", "float64"}};
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         char literal[80];
         uint8_t file[ROOM];
@@ -572,10 +596,12 @@ TEST(npy_without_memory)
         make(file, 1, "{'descr': '|u1', 'fortran_order': True, 'shape': (2,3)}",
              "\1\2\3\4\5\6", 6);
     long live = mem_live();
+
     mem_fail_after(0, false);
     EXPECT_FAIL(npy_decode(file, n, 0, &a), "no memory");
     EXPECT_INT(mem_live(), live);
     mem_fail_after(-1, false);
+
     // for a file, the name and the numbers
     char path[300];
     NpyFile f;
@@ -586,6 +612,7 @@ TEST(npy_without_memory)
         EXPECT_FAIL(npy_read(path, &a), "memory.npy: npy: no memory");
         EXPECT_INT(mem_live(), live);
     }
+
     mem_fail_after(0, false);
     EXPECT_FAIL(npy_open(path, &f), "memory.npy: npy: no memory");
     mem_fail_after(-1, false);

@@ -16,6 +16,7 @@ TEST(npz_reads_every_kind)
                                 BEHIND | DEFLATED | WIDE,
                                 ZIP64,
                                 ZIP64 | DEFLATED};
+
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (int comment = 0; comment < 3; comment++) {
             Zip zip;
@@ -92,6 +93,7 @@ TEST(npz_bomb)
         zip_patch(&big, at, crc, 4), zip_patch(&big, at + 4, size, 4);
         zip_patch(&big, at + 8, sizeof content, 4);
     }
+
     EXPECT(size < sizeof content / 900);
     REQUIRE(zip_open(&big, &copy, &z));
     REQUIRE(npz_about(&z, 0, &h));
@@ -101,6 +103,7 @@ TEST(npz_bomb)
     mem_free(a.data);
     npz_close(&z);
     mem_free(copy);
+
     // a stream with one byte more, and one less, than archive and header
     // declare
     for (int more = 0; more < 2; more++) {
@@ -111,8 +114,10 @@ TEST(npz_bomb)
                     more ? "1048575 bytes of numbers, the header"
                          : "1048577 bytes of numbers, the head");
     }
+
     // deflate's limit: one byte more than 1,032 per byte is invalid
     uint64_t most = (uint64_t)size * 1032 + 1031;
+
     for (int k = 0; k < 2; k++) {
         zip_patch(&big, 22, most + (uint64_t)k, 4);
         zip_patch(&big, end + 24, most + (uint64_t)k, 4);
@@ -132,12 +137,14 @@ TEST(npz_many_names)
     Npz z;
     NpyArray a;
     size_t n = zip_npy(content, 1, 3);
+
     zip = entry;
     for (int i = 0; i < 12; i++) {
         snprintf(name, sizeof name, "array_%02d.npy", i);
         zip.members = 0; // positions are not needed here
         zip_add(&zip, &entry, name, STORED, content, n);
     }
+
     zip.members = 12;
     size_t at = zip.size;
     zip_bytes(&zip, entry.bytes, entry.size);
@@ -161,6 +168,7 @@ TEST(npz_files)
     NpyArray a;
     NpyHeader h;
     long live = mem_live();
+
     snprintf(path, sizeof path, "%s/x.npz", test_folder());
     zip_make(&zip, DEFLATED);
     EXPECT_FAIL(npz_open("no/such.npz", &z), "no/such.npz: npz: cannot open");
@@ -183,10 +191,12 @@ TEST(npz_files)
     EXPECT_FAIL(npz_read(&z, "b", 0, &a), "x.npz: npz: b: file was cut to 0");
     npz_close(&z);
     EXPECT_FAIL(npz_open(path, &z), "x.npz: npz: file is empty");
+
     // every allocation fails once; some are made by zlib
     zip_make(&zip, DEFLATED);
     REQUIRE(file_replace(path, zip.bytes, zip.size));
     int failures = 0, zlib = 0;
+
     for (int k = 0; k < 40; k++) {
         mem_fail_after(k, false);
         bool ok = npz_open(path, &z) && npz_read(&z, "b", 0, &a);

@@ -151,6 +151,7 @@ TEST(npz_other_files)
     zip = entry;
     zip_finish(&zip, &entry, false);
     EXPECT_FAIL(zip_read_b(&zip), "npz: the archive holds no array");
+
     // bytes before, after and between members
     zip_make(&zip, STORED);
     memmove(zip.bytes + 4, zip.bytes, zip.size);
@@ -167,6 +168,7 @@ TEST(npz_members_side_by_side)
     uint8_t content[ROOM];
     Zip zip, entry = {.size = 0};
     size_t n = zip_npy(content, 1, 40);
+
     // the directory lists the same member twice: two names, one position
     zip = entry;
     zip_add(&zip, &entry, "a.npy", STORED, content, n);
@@ -181,12 +183,14 @@ TEST(npz_members_side_by_side)
                 "npz: b: its own header at byte 0 has another");
     zip_patch(&zip, zip.central[1] + 42, second.size, 4);
     EXPECT(zip_read_b(&zip));
+
     // the data of one member reach into the next, also by its local header
     for (int part = 0; part < 2; part++) {
         size_t at = part ? zip.central[0] + 20 : 18;
         zip_patch(&zip, at, n + 40, 4), zip_patch(&zip, at + 4, n + 40, 4);
     }
     EXPECT_FAIL(zip_read_b(&zip), "npz: a and b overlap at byte ");
+
     // bytes that belong to no member: in front, between, before the directory
     for (int where = 0; where < 3; where++) {
         zip = entry = (Zip){.size = 0};
@@ -202,6 +206,7 @@ TEST(npz_members_side_by_side)
                                                    : "npz: 25 bytes at byte ");
         EXPECT_FAIL(zip_read_b(&zip), "belong to no member");
     }
+
     // the same name twice, and as member and array
     for (int k = 0; k < 2; k++) {
         zip = entry = (Zip){.size = 0};
@@ -240,6 +245,7 @@ TEST(npz_names)
     };
     uint8_t content[ROOM];
     size_t n = zip_npy(content, 1, 40);
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Zip zip;
         zip_make_one(&zip, row[r].name, STORED, content, n);
@@ -257,6 +263,7 @@ TEST(npz_length_lies)
     size_t n = zip_npy(content, 1, 40);
     Zip zip;
     uint32_t crc = (uint32_t)crc32(0, content, (uInt)n);
+
     for (int lie = -1; lie <= 1; lie++) {
         // a stream of n + lie bytes in an archive that declares n
         memcpy(longer, content, n + 1);
@@ -275,10 +282,12 @@ TEST(npz_length_lies)
         else
             EXPECT(zip_read_b(&zip));
     }
+
     // a stream that ends before the header of the array
     zip_make_one(&zip, "b.npy", DEFLATED, content, 5);
     zip_patch(&zip, 22, 100, 4), zip_patch(&zip, zip.central[0] + 24, 100, 4);
     EXPECT_FAIL(zip_read_b(&zip), "npz: b: 5 bytes unpacked, 100 declared");
+
     // bytes after the stream, inside the member
     zip_make_one(&zip, "b.npy", DEFLATED, content, n);
     size_t end = zip.central[0];
@@ -289,6 +298,7 @@ TEST(npz_length_lies)
     zip_patch(&zip, zip.end + 2 + 16, end + 2, 4);
     EXPECT_FAIL(zip_read_b(&zip),
                 "npz: b: 2 bytes after the end of the packed");
+
     // a truncated stream: the member is smaller than its stream
     zip_make_one(&zip, "b.npy", DEFLATED, content, n);
     memmove(zip.bytes + end - 3, zip.bytes + end, zip.size - end);
@@ -333,12 +343,14 @@ TEST(npz_about_what_is_no_array)
 TEST(npz_zip64_defects)
 {
     Zip zip;
+
     // a size beyond every limit, in both places
     zip_make(&zip, ZIP64);
     zip_patch(&zip, zip.central[1] + 46 + 5 + 9, (uint64_t)1 << 38, 8);
     zip_patch(&zip, zip.central[1] + 46 + 5 + 17, (uint64_t)1 << 38, 8);
     EXPECT_FAIL(zip_read_b(&zip),
                 "npz: b: 274877906944 bytes, limit 137438953472");
+
     // only the position is 64 bits wide, and the rest of its field is a second
     // one
     zip_make(&zip, ZIP64);
@@ -360,6 +372,7 @@ TEST(npz_number_of_members)
     size_t room = (MOST + 1) * (size_t)(EACH + 46 + 5) + 200;
     uint8_t *file = mem_alloc(room);
     REQUIRE(file);
+
     for (int more = -1; more <= 1; more++) {
         Npz z;
         Zip part, end = {.size = 0};

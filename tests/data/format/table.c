@@ -52,6 +52,7 @@ TEST(table_reads)
         {"a,b\n1,\xc3\xa4\xe2\x82\xac\xf0\x9d\x84\x9e\n", 0, 2, 1,
          "\xc3\xa4\xe2\x82\xac\xf0\x9d\x84\x9e"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Table t;
         REQUIRE(decode(row[r].text, row[r].separator, &t));
@@ -110,6 +111,7 @@ TEST(table_defects)
          "abc",
          "csv: text in UTF-16; fix: save the file as UTF-8"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Table t;
         long live = mem_live();
@@ -118,6 +120,7 @@ TEST(table_defects)
         EXPECT(err_kind() == ERR_DATA && !t.columns && !t.rows);
         EXPECT_INT(mem_live(), live);
     }
+
     Table t;
     EXPECT_FAIL(decode_bytes("a,b\n1,\0\n", 8, NULL, &t),
                 "row 2, column \"b\": a byte 0, which no text has");
@@ -150,8 +153,10 @@ TEST(table_limits)
             table_free(&t);
         }
     }
+
     // a field of 65536 bytes, one more, and a million
     static const int size[] = {-1, 0, 1, 1000000 - TABLE_FIELD_MAX};
+
     for (int quoted = 0; quoted < 2; quoted++)
         for (int k = 0; k < 4; k++) {
             size_t field = (size_t)(TABLE_FIELD_MAX + size[k]);
@@ -192,6 +197,7 @@ TEST(table_columns_by_name)
     EXPECT(err_kind() == ERR_DATA);
     EXPECT_INT(column, 0);
     table_free(&t);
+
     // a separator that the table does not use
     REQUIRE(decode("path;yaw\nx;1\n", 0, &t));
     EXPECT_FAIL(table_column(&t, "yaw", &column),
@@ -203,6 +209,7 @@ TEST(table_columns_by_name)
     REQUIRE(decode("path,yaw\nx,1\n", ';', &t));
     EXPECT_FAIL(table_column(&t, "yaw", &column), "; fix: separator = \",\"");
     table_free(&t);
+
     // many columns, and long names
     char text[4096], name[200];
     size_t n = 0;
@@ -265,6 +272,7 @@ TEST(table_numbers)
         {"1 2", 0, "\"1 2\" is not a number", "is not a whole number"},
         {"12deg", 0, "\"12deg\" is not a number", "is not a whole number"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         char text[100];
         Table t;
@@ -313,6 +321,7 @@ TEST(table_paths)
         {"a\\b.png", "path \"a\\b.png\" has backslashes; fix: write slashes"},
         {"C:\\x", "path \"C:\\x\" has backslashes"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         char text[100], want[100], *path = NULL;
         Arena mem = {0};
@@ -341,6 +350,7 @@ TEST(table_from_a_file)
     Table t;
     double v;
     int column;
+
     snprintf(path, sizeof path, "%s/labels.csv", test_folder());
     REQUIRE(file_replace(path, text, sizeof text - 1));
     REQUIRE(table_read(path, NULL, &t));
@@ -366,6 +376,7 @@ TEST(table_without_memory)
     Table t;
     long live = mem_live();
     int k = 0;
+
     for (bool ok = false; !ok; k++) {
         mem_fail_after(k, false);
         ok = table_decode("a,b\n1,2\n", 8, NULL, &t);
@@ -387,6 +398,7 @@ TEST(table_agrees_with_python)
     snprintf(command, sizeof command,
              PYTHON "tests/data/format/table_peer.py %s", test_folder());
     REQUIRE(!system(command));
+
     for (int k = 0; k < 60; k++) {
         TableOptions o = {.separator = ",;\t"[k % 3]};
         Arena mem = {0};

@@ -29,6 +29,7 @@ TEST(zip_is_read_by_another_reader)
     Npz z;
     NpyArray a;
     Arena mem = {0};
+
     memset(npy, ' ', sizeof npy);
     for (int k = 0; k < 2; k++) {
         memcpy(npy[k], head, sizeof head - 1);
@@ -39,6 +40,7 @@ TEST(zip_is_read_by_another_reader)
             npy[k][80 + i] = k ? (uint8_t)(noise >> 24) : 7;
         }
     }
+
     place(path[0], "a.npy", npy[0], sizeof npy[0]);
     place(path[1], "b.npy", npy[1], sizeof npy[1]);
     place(path[2], "ab.zip", NULL, 0);
@@ -48,6 +50,7 @@ TEST(zip_is_read_by_another_reader)
     EXPECT_INT(z.entries, 2);
     EXPECT(z.entry[0].deflated && z.entry[0].packed < 120);
     EXPECT(!z.entry[1].deflated && z.entry[1].packed == sizeof npy[1]);
+
     for (int k = 0; k < 2; k++) {
         REQUIRE(npz_read(&z, k ? "b" : "a", 0, &a));
         EXPECT_INT(a.count, 512);
@@ -55,7 +58,9 @@ TEST(zip_is_read_by_another_reader)
             EXPECT_INT((uint8_t)a.data[i], npy[k][80 + i]);
         mem_free(a.data);
     }
+
     npz_close(&z);
+
     // the same bytes when written again
     const size_t bytes = contents(path[2], &mem, &one);
     REQUIRE(zip_write(path[2], member, 2));

@@ -96,6 +96,7 @@ TEST(image_name_that_says_something_else)
     ImageInfo info;
     image_bytes_small_png(&f);
     const char *path = scratch("really.jpg");
+
     // the content determines the format
     REQUIRE(file_replace(path, f.bytes, f.size));
     REQUIRE(image_read(path, NULL, &v));
@@ -103,6 +104,7 @@ TEST(image_name_that_says_something_else)
     volume_free(&v);
     REQUIRE(image_probe(path, NULL, &info));
     EXPECT_TEXT(info.format, "png");
+
     // if it cannot be read, the message mentions the name
     REQUIRE(file_replace(path, f.bytes, f.size - 1));
     EXPECT_FAIL(image_read(path, NULL, &v),
@@ -126,6 +128,7 @@ TEST(image_limits)
     ImageInfo info;
     Volume v;
     image_bytes_small_png(&f); // 3 x 2
+
     for (int extra = -1; extra <= 1; extra++) {
         const ImageOptions side = {.max_side = 3 + extra};
         const ImageOptions samples = {.max_samples = 6 + extra};
@@ -144,6 +147,7 @@ TEST(image_limits)
             volume_free(&v);
         }
     }
+
     REQUIRE(file_replace(scratch("limit.png"), f.bytes, f.size));
     const ImageOptions small = {.max_bytes = (int64_t)f.size - 1};
     EXPECT_FAIL(image_read(scratch("limit.png"), &small, &v), " bytes, limit ");
@@ -168,6 +172,7 @@ TEST(image_turned)
     };
     const ImageOptions apply = {.exif = IMAGE_EXIF_APPLY};
     uint8_t block[26];
+
     for (int o = 1; o <= 8; o++) {
         Volume v;
         image_bytes_exif_block(block, o, false);

@@ -27,6 +27,7 @@ TEST(image_bmp_colors)
     image_bytes_bmp(&f, 1, 2, 32, NULL, 0);
     image_bytes_add(&f, "\6\5\4\0\3\2\1\0", 8);
     image_bytes_expect(&f, NULL, U8, 1, 3, want, 6);
+
     // a longer header (color space and so on) has no effect
     small(2);
     uint8_t more[84] = {0};
@@ -52,6 +53,7 @@ TEST(image_bmp_palette)
                            (double[]){1, 2, 3, 4, 5, 6, 4, 5, 6}, 9);
         image_bytes_expect(&f, &label, U8, 3, 1, (double[]){0, 1, 1}, 3);
     }
+
     small(2);
     EXPECT_REFUSED(&f, &label, "bmp: 3 channels, class numbers need 1");
 }
@@ -103,6 +105,7 @@ TEST(image_bmp_defects)
         image_bytes_put(&f, row[r].where, row[r].value, row[r].bytes, false);
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
+
     small(2);
     for (size_t whole = f.size; f.size > 2; f.size--)
         if (f.size < whole) EXPECT_REFUSED(&f, NULL, "bmp: ");

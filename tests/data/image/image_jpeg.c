@@ -56,6 +56,7 @@ TEST(image_jpeg_every_truncation)
                            "begins at byte");
         if (f.size == whole - 2) EXPECT_REFUSED(&f, NULL, "it is cut off");
     }
+
     image_bytes_jpeg(&f, 24, 16, 3, false, 0);
     f.size = image_bytes_marker(&f, 0xda, 0);
     EXPECT_REFUSED(&f, NULL,
@@ -92,12 +93,14 @@ TEST(image_jpeg_frame_defects)
         // 12 blocks of 8 x 8 become some millions
         {5, 0xff, "bytes of scans cannot hold"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         image_bytes_jpeg(&f, 24, 16, 3, false, 0);
         f.bytes[image_bytes_marker(&f, 0xc0, 0) + (size_t)row[r].where] =
             (uint8_t)row[r].value;
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
+
     image_bytes_jpeg(&f, 24, 16, 3, false, 0);
     size_t at = image_bytes_marker(&f, 0xc0, 0);
     image_bytes_insert(&f, at, f.bytes + at, 19);
@@ -131,12 +134,14 @@ TEST(image_jpeg_table_defects)
         {20, 20, "has 32 codes, but 12 bytes for them"},
         {3, 18, "Huffman table at byte 102 is cut off"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         image_bytes_jpeg(&f, 24, 16, 1, false, 0);
         f.bytes[image_bytes_marker(&f, 0xc4, 0) + (size_t)row[r].where] =
             (uint8_t)row[r].value;
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
+
     // counts with a sum beyond the tables of decoders
     image_bytes_jpeg(&f, 24, 16, 1, false, 0);
     size_t at = image_bytes_marker(&f, 0xc4, 0);
@@ -175,10 +180,12 @@ TEST(image_jpeg_segment_defects)
     image_bytes_put(&f, image_bytes_marker(&f, 0xdd, 0) + 2, 3, 2, true);
     image_bytes_insert(&f, image_bytes_marker(&f, 0xdd, 0) + 6, "", 1);
     EXPECT_REFUSED(&f, NULL, "jpeg: the restart interval at byte");
+
     // any number of ff before a marker is valid
     image_bytes_jpeg(&f, 24, 16, 1, false, 0);
     image_bytes_insert(&f, 20, "\xff\xff\xff", 3);
     expect_ramp(24, 16, 1);
+
     // bytes after the image
     image_bytes_add(&f, "\0\0", 2);
     expect_ramp(24, 16, 1);
@@ -208,15 +215,18 @@ TEST(image_jpeg_scan_defects)
     f.bytes[at + 6] = 0x02;
     EXPECT_REFUSED(&f, NULL,
                    "uses the Huffman table 2 of class 1, which was n");
+
     // the compressed pixels end early: libjpeg would fill with grey
     image_bytes_jpeg(&f, 120, 120, 3, false, 0);
     at = image_bytes_marker(&f, 0xda, 0) + 14;
     image_bytes_cut(&f, at + 60, f.size - at - 62);
     EXPECT_REFUSED(&f, NULL, "jpeg: damaged: ");
+
     // a restart marker with a wrong number
     image_bytes_jpeg(&f, 120, 16, 1, false, 4);
     f.bytes[image_bytes_marker(&f, 0xd1, 0) + 1] = 0xd6;
     EXPECT_REFUSED(&f, NULL, "jpeg: damaged: Corrupt JPEG data: ");
+
     // two scans although the first is complete
     image_bytes_jpeg(&f, 24, 16, 1, false, 0);
     at = image_bytes_marker(&f, 0xda, 0);
@@ -235,6 +245,7 @@ TEST(image_jpeg_exif)
     const ImageOptions ignore = {.exif = IMAGE_EXIF_IGNORE};
     const ImageOptions apply = {.exif = IMAGE_EXIF_APPLY};
     Volume v;
+
     for (int big = 0; big < 2; big++) {
         image_bytes_jpeg(&f, 24, 16, 1, false, 0);
         image_bytes_exif(&f, 1, big);
@@ -258,6 +269,7 @@ TEST(image_jpeg_exif)
                                : "orientation is 0, need 1 to 8");
         }
     }
+
     // a block without an orientation is valid
     image_bytes_jpeg(&f, 24, 16, 1, false, 0);
     image_bytes_exif(&f, 6, false);
@@ -271,6 +283,7 @@ TEST(image_jpeg_exif)
     image_bytes_exif(&f, 2, false);
     image_bytes_exif(&f, 3, false);
     EXPECT_REFUSED(&f, &apply, "jpeg: two orientations, 3 and 2; fix: exif = ");
+
     // a damaged block does not define the orientation
     static const struct {
         int where, value;
@@ -283,6 +296,7 @@ TEST(image_jpeg_exif)
         {12, 4, "the orientation in the Exif block is not one 16-bit number"},
         {14, 2, "the orientation in the Exif block is not one 16-bit number"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         image_bytes_jpeg(&f, 24, 16, 1, false, 0);
         image_bytes_exif(&f, 1, false);
@@ -306,6 +320,7 @@ TEST(image_jpeg_any_changed_byte)
     // every damaged file is either read or rejected, without a read out of
     // bounds
     Volume v;
+
     for (int kind = 0; kind < 2; kind++) {
         image_bytes_jpeg(&f, 30, 17, 3, kind, 0);
         for (size_t i = 0; i < f.size; i++)

@@ -65,6 +65,7 @@ static void expect_turned(const char *what, int orientation)
         int w; // 0: rejected
     } row[] = {
         {IMAGE_EXIF_REFUSE, 0}, {IMAGE_EXIF_APPLY, 1}, {IMAGE_EXIF_IGNORE, 2}};
+
     for (int k = 0; k < 3; k++) {
         const ImageOptions o = {.exif = row[k].exif};
         const int w = orientation == 6 ? row[k].w : 2;
@@ -85,6 +86,7 @@ TEST(image_orientation_of_png_texts)
     uint8_t chunk[1024], exif[32] = "Exif\0";
     char text[512];
     size_t n;
+
     image_bytes_exif_block(exif + 6, 6, true);
     for (int packed = 0; packed < 2; packed++) {
         const char *flag = packed ? "\1\0\0\0" : "\0\0\0\0";
@@ -118,6 +120,7 @@ TEST(image_orientation_of_png_texts)
             }
         }
     }
+
     // other texts are not read
     n = text_chunk(chunk, "Comment", "", 0, attribute, sizeof attribute, false);
     make_png("tEXt", chunk, n, 0);
@@ -129,10 +132,12 @@ TEST(image_orientation_of_jpeg_xmp)
     uint8_t segment[256] = "\xff\xe1";
     static const char head[] = "http://ns.adobe.com/xap/1.0/";
     const size_t n = 2 + sizeof head + sizeof attribute - 1;
+
     segment[3] = (uint8_t)n;
     memcpy(segment + 4, head, sizeof head);
     memcpy(segment + 4 + sizeof head, attribute, sizeof attribute - 1);
     const ImageOptions apply = {.exif = IMAGE_EXIF_APPLY};
+
     for (int exif = 0; exif < 2; exif++) {
         Volume v;
         image_bytes_jpeg(&f, 24, 16, 1, false, 0);
@@ -150,6 +155,7 @@ TEST(image_orientation_of_tiff_xmp)
 {
     uint8_t data[2 + sizeof attribute] = {1, 2};
     memcpy(data + 2, attribute, sizeof attribute);
+
     for (int with = 0; with < 2; with++) {
         const TiffTag tags[] = {{256, 3, 1, 2},
                                 {257, 3, 1, 1},

@@ -40,16 +40,19 @@ static int compare(const char *folder, const Line *l)
     ImageOptions o = {.label = !strcmp(l->option, "label"),
                       .drop_alpha = !strcmp(l->option, "drop"),
                       .page = !strcmp(l->option, "page2") ? 2 : 0};
+
     if (!strcmp(l->option, "apply")) o.exif = IMAGE_EXIF_APPLY;
     snprintf(path, sizeof path, "%s/%s", folder, l->name);
     snprintf(raw, sizeof raw, "%s.raw", path);
     REQUIRE(file_read(raw, SIZE_MAX - 1, &mem, &want, &size));
+
     if (!image_read(path, &o, &v)) {
         arena_release(&mem);
         if (strstr(err_text(), "built without libtiff")) return -1;
         test_failed(__FILE__, __LINE__, "%s", err_text());
         return 0;
     }
+
     Dims d = v.voxels.dim;
     bool same = d.w == l->w && d.h == l->h && d.c == l->c;
     for (int64_t i = 0; same && i < numel(d); i++) {
@@ -57,6 +60,7 @@ static int compare(const char *folder, const Line *l)
                           peer_value(l, (const uint8_t *)want, i));
         if (!(gap <= worst)) worst = gap;
     }
+
     same = same && worst <= l->allowed;
     if (!same)
         test_failed(__FILE__, __LINE__, "%s: %d x %d x %d, off by %g", l->name,
@@ -88,6 +92,7 @@ TEST(image_as_pillow_and_opencv_read_them)
         int r = compare(folder, &l);
         files++, equal += r > 0, unread += r < 0;
     }
+
     fclose(list);
     test_compared(equal, "pictures of Pillow and OpenCV");
     EXPECT(files >= 150 && equal + unread == files);

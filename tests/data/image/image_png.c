@@ -25,6 +25,7 @@ TEST(image_png_grey)
 {
     image_bytes_small_png(&f);
     expect_values(NULL, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
+
     // fewer bits are scaled to 0 .. 255, but class numbers are not
     const ImageOptions label = {.label = true};
     png(5, 1, 1, 0, NULL, 0, "\0\xa8", 2);
@@ -57,6 +58,7 @@ TEST(image_png_colors_and_palette)
     png(2, 1, 8, 2, NULL, 0, "\1\1\2\3\4\5\6", 7); // filter "left"
     expect_values(NULL, U8, 3, (double[]){1, 2, 3, 5, 7, 9}, 6);
     EXPECT_REFUSED(&f, &label, "png: 3 channels, class numbers need 1");
+
     for (int depth = 1; depth <= 8; depth *= 2) {
         // indices 0 1 1 of two colors, the first in the highest bits
         uint8_t row[4] = {0};
@@ -79,6 +81,7 @@ TEST(image_png_alpha)
     png(2, 1, 16, 4, NULL, 0, "\0\0\1\0\2\0\3\0\4", 9);
     EXPECT_REFUSED(&f, NULL, "png: an alpha channel or transparent color");
     expect_values(&drop, I16, 1, (double[]){1, 3}, 2);
+
     // a transparent color
     image_bytes_png(&f, 2, 1, 8, 0, 0);
     image_bytes_chunk(&f, "tRNS", "\0\7", 2);
@@ -96,6 +99,7 @@ TEST(image_png_interlaced)
     image_bytes_chunk(&f, "IEND", "", 0);
     expect_values(NULL, U8, 1, (double[]){5}, 1);
     image_bytes_png(&f, 3, 2, 8, 0, 1);
+
     // pass 1: (0,0); 4: (2,0); 6: (1,0); 7: row 1
     image_bytes_idat(&f, "\0\1\0\3\0\2\0\4\5\6", 10);
     image_bytes_chunk(&f, "IEND", "", 0);
@@ -113,6 +117,7 @@ TEST(image_png_in_many_chunks)
     uint8_t packed[64];
     memcpy(packed, f.bytes + at + 8, n);
     f.size = at;
+
     // one byte per chunk, with empty chunks between
     for (size_t i = 0; i < n; i++) {
         image_bytes_chunk(&f, "IDAT", packed + i, 1);
@@ -165,6 +170,7 @@ TEST(image_png_header_defects)
         // 8000 x 8000 at the maximum ratio of deflate need 62 kB
         {8000, 8000, 8, 0, 0, "bytes of packed pixels cannot hold 64008000"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         image_bytes_png(&f, row[r].w, row[r].h, row[r].depth, row[r].color,
                         row[r].interlace);
@@ -172,6 +178,7 @@ TEST(image_png_header_defects)
         image_bytes_chunk(&f, "IEND", "", 0);
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
+
     image_bytes_small_png(&f);
     f.bytes[26] = 1;
     image_bytes_mend(&f, "IHDR");
@@ -199,6 +206,7 @@ TEST(image_png_chunk_defects)
         f.bytes[i] ^= 0x80;
         EXPECT_REFUSED(&f, NULL, "png: ");
     }
+
     image_bytes_small_png(&f);
     f.bytes[16] ^= 1;
     EXPECT_REFUSED(&f, NULL,
@@ -223,11 +231,13 @@ TEST(image_png_chunk_defects)
     expect_values(&trailing, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
     f.bytes[f.size - 1] = 0; // zeros pad a block
     expect_values(NULL, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
+
     // an IEND with data
     image_bytes_small_png(&f);
     f.size -= 12;
     image_bytes_chunk(&f, "IEND", "x", 1);
     EXPECT_REFUSED(&f, NULL, "png: chunk IEND has 1 bytes, need 0");
+
     // compressed data, but not zlib
     image_bytes_png(&f, 200, 200, 8, 0, 0);
     image_bytes_chunk(&f, "IDAT", z, sizeof z);
@@ -263,6 +273,7 @@ TEST(image_png_order_defects)
         {"HPDE", 3, "png: pixel (0,0) has the color 7 of a palette of 1"},
         {"HTPDE", 2, NULL},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         image_bytes_png(&f, 1, 1, 8, row[r].color, 0);
         for (const char *c = row[r].chunks + 1; *c; c++) {
@@ -290,6 +301,7 @@ TEST(image_png_packed_defects)
     static const uint8_t pixels[] = {0, 1, 2, 3, 0, 4, 5, 6, 0};
     static const double small[] = {10, 11, 12, 20, 21, 22};
     const ImageOptions trailing = {.trailing = true};
+
     for (size_t n = 7; n <= 9; n++) {
         png(3, 2, 8, 0, NULL, 0, pixels, n);
         if (n == 7)
@@ -303,11 +315,13 @@ TEST(image_png_packed_defects)
         else
             expect_values(NULL, U8, 1, (double[]){1, 2, 3, 4, 5, 6}, 6);
     }
+
     // a zlib stream without its last byte, and with one extra byte
     image_bytes_small_png(&f);
     size_t at = image_bytes_find(&f, "IDAT"), n = f.bytes[at + 3];
     uint8_t packed[64] = {0};
     memcpy(packed, f.bytes + at + 8, n);
+
     for (size_t more = 0; more < 3; more++) {
         f.size = at;
         image_bytes_chunk(&f, "IDAT", packed, n - 1 + more);
@@ -322,6 +336,7 @@ TEST(image_png_packed_defects)
             expect_values(&trailing, U8, 1, small, 6);
         }
     }
+
     // a further chunk of pixels, after the others or after another chunk: the
     // image is complete without it
     for (int between = 0; between < 2; between++) {
@@ -335,6 +350,7 @@ TEST(image_png_packed_defects)
                                : "5 bytes after the packed pixels");
         expect_values(&trailing, U8, 1, small, 6);
     }
+
     packed[n - 1] ^= 1;
     f.size = at;
     image_bytes_chunk(&f, "IDAT", packed, n);
@@ -354,6 +370,7 @@ TEST(image_png_bomb_costs_nothing)
     png(1, 1, 8, 0, NULL, 0, zeros, ZEROS);
     mem_free(zeros);
     EXPECT_REFUSED(&f, NULL, "the packed pixels hold more than 2 bytes");
+
     // 74 bytes that declare 529 MB: no memory is allocated for pixels
     ImageInfo info;
     image_bytes_png(&f, 23000, 23000, 8, 0, 0);

@@ -77,6 +77,7 @@ TEST(image_tiff_kinds)
 {
     NEED_LIBTIFF;
     const double twelve[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+
     for (int big = 0; big < 2; big++) {
         small();
         make_tiff(big);
@@ -127,6 +128,7 @@ TEST(image_tiff_fields_of_other_types)
                {{700, 999, 1, 0}, NULL},
                {{330, 13, 9, 1 << 20}, "tag 330 has 36 bytes at byte 1048576"},
                {{700, 17, 1, 1 << 20}, "tag 700 has 8 bytes at byte 1048576"}};
+
     for (int big = 0; big < 2; big++)
         for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
             small();
@@ -160,6 +162,7 @@ TEST(image_tiff_wide_numbers)
     tag[FORMAT] = (TiffTag){339, 3, 1, 3};
     image_bytes_tiff(&f, false, x, 8, tag, TAGS);
     image_bytes_expect(&f, NULL, F32, 2, 1, (double[]){0.5, -7e9}, 2);
+
     // the caller who knows the labels decides if these are labels
     image_bytes_expect(&f, &(ImageOptions){.label = true}, F32, 2, 1,
                        (double[]){0.5, -7e9}, 2);
@@ -174,6 +177,7 @@ TEST(image_tiff_as_the_lgg_set_has_it)
     Volume v;
     for (size_t i = 0; i < sizeof photo; i++) photo[i] = (uint8_t)(i / 100);
     for (size_t i = 0; i < sizeof mask; i++) mask[i] = i / 256 % 3 ? 255 : 0;
+
     for (int way = 0; way < 4; way++) {
         bool kind = way & 1, plain = way & 2;
         const uint8_t *from = kind ? mask : photo;
@@ -195,6 +199,7 @@ TEST(image_tiff_as_the_lgg_set_has_it)
 TEST(image_tiff_tiles)
 {
     NEED_LIBTIFF;
+
     // 17 x 3 pixels in two tiles of 16 x 16; padding is 99
     static uint8_t tiles[512 + 16];
     double want[51];
@@ -204,6 +209,7 @@ TEST(image_tiff_tiles)
             int at = (x / 16) * 256 + y * 16 + x % 16;
             tiles[at] = (uint8_t)(want[y * 17 + x] = 20 * y + x);
         }
+
     memcpy(tiles + 512, "\x08\0\0\0\x08\1\0\0\0\1\0\0\0\1\0\0", 16);
     directory(17, 3, 8, 1, 0);
     tag[STRIPS].tag = tag[ROWS].tag = tag[BYTES].tag = 0;
@@ -261,6 +267,7 @@ TEST(image_tiff_pages)
     ImageInfo info;
     directory(2, 1, 8, 1, 2);
     make_tiff(false);
+
     // the second page is the same directory with other pixels
     size_t first = 20, n = f.size - first, second = f.size;
     image_bytes_add(&f, f.bytes + first, n);
@@ -275,6 +282,7 @@ TEST(image_tiff_pages)
     EXPECT_REFUSED(&f, &(ImageOptions){.page = 3}, "tiff: page 3 of 2");
     EXPECT(image_look(f.bytes, f.size, &(ImageOptions){.page = 1}, &info));
     EXPECT_INT(info.pages, 2);
+
     // a cyclic chain
     image_bytes_put(&f, f.size - 4, (uint32_t)first, 4, false);
     EXPECT_REFUSED(&f, NULL,
@@ -347,6 +355,7 @@ TEST(image_tiff_tag_defects)
         {BYTES, {279, 4, 1, 13}, "tiff: strip 0 has 13 bytes, need 12"},
         {BYTES, {279, 4, 1, 0xffffffff}, "strip 0 has 4294967295 bytes at by"},
     };
+
     for (int big = 0; big < 2; big++)
         for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
             small();
@@ -358,6 +367,7 @@ TEST(image_tiff_tag_defects)
             make_tiff(big);
             EXPECT_REFUSED(&f, NULL, row[r].reason);
         }
+
     small();
     tag[COMPRESSION].value = 5;
     tag[PREDICTOR] = (TiffTag){317, 3, 1, 4};
@@ -399,6 +409,7 @@ TEST(image_tiff_frame_defects)
     f.bytes[2] = 43;
     EXPECT_REFUSED(&f, NULL,
                    "image: BigTIFF is not read, need PNG, JPEG, BMP ");
+
     // a small file that declares a large image
     directory(60000, 2000, 8, 1, 12);
     for (int k = 0; k < 3; k++) {
@@ -406,6 +417,7 @@ TEST(image_tiff_frame_defects)
         make_tiff(false);
         EXPECT_REFUSED(&f, NULL, "strip 0 of 12 bytes cannot hold 120000000");
     }
+
     // strips that share the same bytes
     enum { COUNT = 30 };
     static uint8_t lists[12 + 8 * COUNT];
@@ -429,12 +441,14 @@ TEST(image_tiff_packed_defects)
     static uint8_t packed[256];
     uLongf n = sizeof packed;
     REQUIRE(compress2(packed, &n, pixels, 12, 9) == Z_OK);
+
     for (size_t cut = 0; cut < n; cut++) {
         small();
         tag[COMPRESSION].value = 8, tag[BYTES].value = (uint32_t)cut;
         image_bytes_tiff(&f, false, packed, n, tag, TAGS);
         if (cut < 14) EXPECT_REFUSED(&f, NULL, "tiff: strip 0 ");
     }
+
     small();
     tag[COMPRESSION].value = 32773;
     make_tiff(false); // a PackBits run that is too long, then one too short

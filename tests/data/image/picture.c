@@ -56,10 +56,12 @@ TEST(picture_line_is_smooth_and_clipped)
     picture_line(&p, 0, 10.5, 64, 10.5, 1, BLACK);
     EXPECT_INT(inked(&p), 64);
     EXPECT_INT(at(&p, 30, 10), BLACK);
+
     // a line between two rows of pixels covers half of each
     picture_line(&p, 0, 20, 64, 20, 1, BLACK);
     EXPECT_INT(at(&p, 30, 19), 0x808080);
     EXPECT_INT(at(&p, 30, 20), 0x808080);
+
     // a diagonal line is visible along its whole length
     picture_line(&p, -1000, -1000 + 0.5, 1000, 1000 + 0.5, 2, RED);
     for (int i = 0; i < 64; i++) EXPECT((at(&p, i, i) & 0xff) < 0x40);
@@ -89,6 +91,7 @@ TEST(picture_text_has_all_letters)
             EXPECT(!same);
         }
     }
+
     EXPECT(font_dot('L', 6, 4) && !font_dot('L', 5, 4));
     EXPECT(!font_dot('L', 9, 0) && !font_dot('L', 0, 5));
     EXPECT_NEAR(picture_text_width(2, "abc"), 34, 1e-12);
@@ -98,6 +101,7 @@ TEST(picture_text_has_all_letters)
     EXPECT((at(&p, 2, 8) & 0xff) < 0x20);
     EXPECT_INT(at(&p, 8, 2), WHITE);
     EXPECT(inked(&p) > 20);
+
     // a byte outside ASCII is a box; far away nothing is drawn
     picture_text(&q, 1, 1, 2, BLACK, "\xc3");
     EXPECT(inked(&q) > 20);
@@ -131,8 +135,10 @@ TEST(picture_wash_mixes_colours_and_what_is_below)
     const uint32_t want[] = {WHITE,    WHITE, 0xbfbfbf, 0x808080,
                              0x9f4040, RED,   RED,      WHITE};
     Picture p;
+
     REQUIRE(picture_new(&p, 18, 4, WHITE));
     picture_wash(&p, 1, 1, 2, v, 8, 1, stop, 3);
+
     for (int i = 0; i < 8; i++)
         for (int k = 0; k < 4; k++) {
             const uint32_t got = at(&p, 1 + 2 * i + k % 2, 1 + k / 2);
@@ -140,6 +146,7 @@ TEST(picture_wash_mixes_colours_and_what_is_below)
                 EXPECT_NEAR((double)(got >> shift & 0xff),
                             (double)(want[i] >> shift & 0xff), 1);
         }
+
     for (int i = 0; i < 18; i++) {
         EXPECT_INT(at(&p, i, 0), WHITE);
         EXPECT_INT(at(&p, i, 3), WHITE);
@@ -159,12 +166,14 @@ TEST(picture_contour_goes_round)
         for (int i = 0; i < 4; i++) mask[j * N + i] = 1;
     REQUIRE(picture_new(&p, N * ZOOM, N * ZOOM, WHITE));
     picture_contour(&p, 0, 0, ZOOM, mask, N, N, 0.5, 1, RED);
+
     // the edges are between rows 1 and 2, columns 3 and 4: pixels 8 and 16
     EXPECT((at(&p, 8, 8) & 0xff) < 0xa0);
     EXPECT((at(&p, 15, 16) & 0xff) < 0xa0);
     EXPECT((at(&p, 0, 14) & 0xff) < 0xa0);
     EXPECT_INT(at(&p, 8, 16), WHITE);
     EXPECT_INT(at(&p, 24, 16), WHITE);
+
     // two voxels that touch at a corner stay separate
     memset(mask, 0, sizeof mask);
     mask[3 * N + 3] = mask[4 * N + 4] = 1;
@@ -221,12 +230,14 @@ TEST(picture_save_is_a_png)
     EXPECT(!memcmp(b + 12, "IHDR", 4) && big32(b + 16) == W);
     EXPECT_INT(big32(b + 20), H);
     EXPECT_INT(big32(b + 29), crc32(0, b + 12, 17));
+
     // reverses the filters of the only IDAT chunk
     uint8_t row[(3 * W + 1) * H], pixel[3 * W * H];
     uLongf size = sizeof row;
     REQUIRE(!memcmp(b + 37, "IDAT", 4) &&
             uncompress(row, &size, b + 41, big32(b + 33)) == Z_OK);
     EXPECT_INT(size, sizeof row);
+
     for (int j = 0; j < H; j++)
         for (int i = 0; i < 3 * W; i++) {
             int filter = row[j * (3 * W + 1)];
@@ -243,6 +254,7 @@ TEST(picture_save_is_a_png)
             pixel[j * 3 * W + i] =
                 (uint8_t)(row[j * (3 * W + 1) + 1 + i] + add);
         }
+
     EXPECT(!memcmp(pixel, p.rgb, sizeof pixel));
     picture_free(&p);
     arena_release(&mem);
@@ -253,9 +265,11 @@ TEST(picture_save_without_memory_leaves_nothing)
     Picture p;
     char path[512];
     long live = mem_live();
+
     snprintf(path, sizeof path, "%s/c.png", test_folder());
     REQUIRE(picture_new(&p, 20, 20, WHITE));
     long n = 0;
+
     for (bool ok = false; !ok && n < 20; n += !ok) {
         mem_fail_after(n, false);
         ok = picture_save(&p, path);
@@ -264,6 +278,7 @@ TEST(picture_save_without_memory_leaves_nothing)
         EXPECT((f != NULL) == ok);
         if (f) fclose(f);
     }
+
     EXPECT(n >= 3 && n < 20);
     picture_free(&p);
     EXPECT_INT(mem_live(), live);

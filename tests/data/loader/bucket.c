@@ -53,6 +53,7 @@ TEST(bucket_brings_like_lengths_together)
 {
     Bucket *b = made_bucket(COUNT, BATCH);
     uint32_t first[COUNT], second[COUNT], plain[COUNT];
+
     for (uint64_t seed = 0; seed < 5; seed++) {
         Rng r = {.seed = seed, .stream = RNG_SHUFFLE};
         bucket_order(b, &r, first);
@@ -79,6 +80,7 @@ TEST(bucket_brings_like_lengths_together)
             up += length_of(first[at]) > length_of(first[at - BATCH]);
         EXPECT(up > 5 && up < 20);
     }
+
     bucket_order(b, NULL, first);
     expect_permutation(first, COUNT);
     for (int i = 1; i < COUNT; i++)
@@ -116,6 +118,7 @@ TEST(bucket_pads_and_cuts_at_the_end)
     const Dims from = {1, 1, 2, 3, 2}, longer = {1, 1, 2, 4, 2};
     const Dims shorter = {1, 1, 2, 1, 2};
     float out[16];
+
     bucket_place(x, from, FIELD_IMAGE, longer, out);
     const float image[16] = {1,  11, 2, 12, 3, 13, -4, 10,
                              -4, 14, 5, 15, 6, 10, -4, 10};
@@ -140,6 +143,7 @@ static Dataset *sequences(int count)
         {.name = "length", .kind = FIELD_LENGTH}};
     DatasetBuilder *b;
     Dataset *ds;
+
     REQUIRE(dataset_list_begin(field, 3, NULL, &b));
     for (int i = 0; i < count; i++) {
         char path[600], key[16];
@@ -156,6 +160,7 @@ static Dataset *sequences(int count)
         c.field[1].number = &number;
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -187,6 +192,7 @@ static void expect_batch(Pipeline *p, const Batch *b, int multiple, int most)
     int32_t w = (longest + multiple - 1) / multiple * multiple;
     if (w > most) w = most;
     EXPECT_INT(b->field[0].dim.w, w);
+
     for (int i = 0; i < b->count; i++) {
         float own[128], number, length;
         float *const out[MAX_FIELDS] = {own, &number, &length};
@@ -217,6 +223,7 @@ TEST(loader_buckets_are_the_same_for_any_workers)
     static const int workers[] = {0, 1, 4, 8};
     enum { EPOCHS = 2, BATCHES = 9 }; // 35 samples, 4 per batch
     Dataset *ds = sequences(35);
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Pipeline *p = made_pipeline(ds, row[r].steps);
         uint64_t want[EPOCHS * BATCHES];
@@ -264,6 +271,7 @@ TEST(loader_buckets_say_what_they_save)
     Loader *l;
     int least, most, all;
     double bucketed, plain;
+
     REQUIRE(loader_open(p, &o, &l));
     const char *text = loader_report(l, &mem);
     REQUIRE(text);
@@ -278,15 +286,18 @@ TEST(loader_buckets_say_what_they_save)
     EXPECT_INT(loader_field(l, 0).dim.w, 27);
     EXPECT_INT(loader_field(l, loader_find(l, "number")).dim.w, 1);
     loader_close(l);
+
     // without shuffling, in order of length
     o.shuffle = false;
     REQUIRE(loader_open(p, &o, &l));
+
     for (int i = 0, before = 0; i < loader_batches(l); i++) {
         const Batch *b;
         REQUIRE(loader_next(l, &b));
         EXPECT(b->field[0].dim.w >= before);
         before = b->field[0].dim.w;
     }
+
     loader_close(l);
     o = (LoaderOptions){.batch = 4};
     EXPECT_FAIL(loader_open(p, &o, &l),
@@ -307,6 +318,7 @@ TEST(loader_buckets_want_equal_heights)
     DatasetBuilder *b;
     Dataset *ds;
     Loader *l;
+
     REQUIRE(dataset_begin(NULL, &b));
     for (int i = 0; i < 3; i++) {
         Volume v = made_image((uint32_t)i, 2, i < 2 ? 4 : 5, 4 + i, true);
@@ -315,6 +327,7 @@ TEST(loader_buckets_want_equal_heights)
         REQUIRE(dataset_add(b, key, key, &v, NULL));
         volume_free(&v);
     }
+
     REQUIRE(dataset_finish(b, &ds));
     Pipeline *p = made_pipeline(ds, "slices axis=stored\n");
     const LoaderOptions o = {.batch = 2, .bucket = true};
@@ -346,6 +359,7 @@ TEST(loader_buckets_without_memory)
     const LoaderOptions o = {.batch = 2, .shuffle = true, .bucket = true};
     bool ok = false;
     long n = 0;
+
     for (; !ok && n < 200; n++) {
         Loader *l;
         const long live = mem_live();
@@ -355,6 +369,7 @@ TEST(loader_buckets_without_memory)
         loader_close(l);
         EXPECT_INT(mem_live(), live);
     }
+
     EXPECT(ok && n > 8);
     pipeline_free(p);
     dataset_free(ds);

@@ -42,6 +42,7 @@ TEST(loader_same_bytes_for_any_workers)
     Dataset *ds = made_dataset(6, 1, 4, 8, 8);
     Pipeline *p = made_pipeline(ds, recipe);
     uint64_t want[BATCHES];
+
     for (int k = 0; k < 9; k++) {
         LoaderOptions o = usual;
         Loader *l;
@@ -62,6 +63,7 @@ TEST(loader_same_bytes_for_any_workers)
         EXPECT(s.wait_s > 0);
         loader_close(l);
     }
+
     // epochs differ
     for (int i = 0; i < 6; i++)
         EXPECT(want[i] != want[i + 6] && want[i + 6] != want[i + 12]);
@@ -75,9 +77,11 @@ TEST(loader_order_is_a_permutation_of_seed_and_epoch)
     Pipeline *p = made_pipeline(ds, "slices\n");
     LoaderOptions o = {.batch = 3, .shuffle = true, .seed = 21};
     Loader *l;
+
     REQUIRE(loader_open(p, &o, &l));
     EXPECT_INT(loader_batches(l), 7);
     EXPECT_INT(loader_samples(l), 20);
+
     for (uint32_t epoch = 0; epoch < 2; epoch++) {
         uint32_t order[20];
         const Rng r = {.seed = 21, .stream = RNG_SHUFFLE, .epoch = epoch};
@@ -90,7 +94,9 @@ TEST(loader_order_is_a_permutation_of_seed_and_epoch)
                 EXPECT_INT(b->id[k].number, order[3 * i + k]);
         }
     }
+
     loader_close(l);
+
     // without shuffle: as listed; drop_last omits the incomplete batch
     o = (LoaderOptions){.batch = 3, .drop_last = true};
     REQUIRE(loader_open(p, &o, &l));
@@ -109,6 +115,7 @@ TEST(loader_augments_only_when_asked)
     Pipeline *p = made_pipeline(ds, "slices\nnoise p=1\n");
     LoaderOptions o = {.batch = 8};
     Loader *l;
+
     REQUIRE(loader_open(p, &o, &l));
     const Batch *b = next(l);
     const float *x = b->field[0].data;
@@ -135,9 +142,11 @@ TEST(loader_resumes_anywhere)
     LoaderOptions o = usual;
     Loader *l;
     uint64_t want[BATCHES];
+
     REQUIRE(loader_open(p, &o, &l));
     for (int i = 0; i < BATCHES; i++) want[i] = batch_hash(next(l));
     loader_close(l);
+
     for (o.workers = 0; o.workers < 3; o.workers++) {
         // a new loader at each position, and one that seeks back and forth
         for (int at = 0; at < BATCHES; at++) {
@@ -160,6 +169,7 @@ TEST(loader_resumes_anywhere)
         EXPECT_FAIL(loader_seek(l, 0, 7), "batch 7 of an epoch of 6");
         loader_close(l);
     }
+
     pipeline_free(p);
     dataset_free(ds);
 }
@@ -172,9 +182,11 @@ TEST(loader_only_names_samples)
     Pipeline *p = made_pipeline(ds, recipe);
     LoaderOptions o = usual;
     Loader *l, *ids;
+
     REQUIRE(loader_open(p, &o, &l));
     o.ids_only = true, o.workers = 3, o.prefetch = 7;
     REQUIRE(loader_open(p, &o, &ids));
+
     for (int at = 0; at < 2 * BATCHES; at++) {
         // sequentially at first, then at random positions
         int k = at < BATCHES ? at : at * 7 % BATCHES;
@@ -192,6 +204,7 @@ TEST(loader_only_names_samples)
             EXPECT(!b->field[f].data &&
                    dims_equal(a->field[f].dim, b->field[f].dim));
     }
+
     EXPECT_INT(loader_stats(ids).samples, loader_stats(l).samples);
     loader_close(ids);
     loader_close(l);
@@ -205,9 +218,11 @@ TEST(loader_seek_to_what_is_next_keeps_the_ring)
     Pipeline *p = made_pipeline(ds, recipe);
     LoaderOptions o = usual;
     Loader *l;
+
     o.workers = 1, o.prefetch = 4;
     REQUIRE(loader_open(p, &o, &l));
     next(l);
+
     // until four batches are ready in addition to the current one: 20 samples
     while (pipeline_cache(p).hits < 20)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
@@ -239,6 +254,7 @@ TEST(loader_prefetch_is_bounded_in_bytes)
     Pipeline *p = made_pipeline(ds, recipe);
     uint64_t want[BATCHES];
     Arena mem = {NULL};
+
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
         LoaderOptions o = usual;
         Loader *l;
@@ -254,6 +270,7 @@ TEST(loader_prefetch_is_bounded_in_bytes)
         }
         loader_close(l);
     }
+
     arena_release(&mem);
     pipeline_free(p);
     dataset_free(ds);
@@ -265,6 +282,7 @@ TEST(loader_options_are_checked)
     Pipeline *p = made_pipeline(ds, "slices\n");
     Loader *l;
     LoaderOptions o = {.batch = 0};
+
     EXPECT_FAIL(loader_open(p, &o, &l), "batch is 0, wanted 1 or more");
     o = (LoaderOptions){.batch = 1, .workers = -1};
     EXPECT_FAIL(loader_open(p, &o, &l), "workers is -1");
@@ -283,6 +301,7 @@ TEST(loader_batches_of_one_may_differ_in_size)
     DatasetBuilder *b;
     Dataset *ds;
     REQUIRE(dataset_begin(NULL, &b));
+
     for (int i = 0; i < 3; i++) {
         Volume v = made_image((uint32_t)i, 1, 3 + 2 * (i % 2), 4, true);
         char key[8];
@@ -290,6 +309,7 @@ TEST(loader_batches_of_one_may_differ_in_size)
         REQUIRE(dataset_add(b, key, key, &v, NULL));
         volume_free(&v);
     }
+
     REQUIRE(dataset_finish(b, &ds));
     Pipeline *p = made_pipeline(ds, "slices\n");
     LoaderOptions o = {.batch = 2};
@@ -297,6 +317,7 @@ TEST(loader_batches_of_one_may_differ_in_size)
     EXPECT_FAIL(loader_open(p, &o, &l), "samples differ in size");
     o.batch = 1;
     REQUIRE(loader_open(p, &o, &l));
+
     for (int i = 0; i < 3; i++) {
         Volume v = made_image((uint32_t)i, 1, 3 + 2 * (i % 2), 4, true);
         const Batch *t = next(l);
@@ -305,7 +326,9 @@ TEST(loader_batches_of_one_may_differ_in_size)
             !memcmp(t->field[0].data, v.voxels.data, tensor_bytes(&v.voxels)));
         volume_free(&v);
     }
+
     loader_close(l);
+
     // a list of samples longer than the data set: memory for the largest of its
     // samples
     o.only = (const int32_t[]){1, 1, 1, 1, 1}, o.only_count = 5;
@@ -354,6 +377,7 @@ static Dataset *odd_dataset(void)
     static const int numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     DatasetBuilder *b;
     Dataset *ds;
+
     atomic_store(&loads, 0), atomic_store(&done, 0);
     atomic_store(&fail_from, 0), atomic_store(&slow_ms, 0);
     atomic_store(&slow_number, 1);
@@ -361,6 +385,7 @@ static Dataset *odd_dataset(void)
     atomic_store(&hang, false);
     REQUIRE(dataset_begin(NULL, &b));
     builder_field(b, "image", FIELD_IMAGE, 3);
+
     for (int i = 0; i < 8; i++) {
         char key[16];
         snprintf(key, sizeof key, "odd_%d", i);
@@ -372,6 +397,7 @@ static Dataset *odd_dataset(void)
                   .field[0] = {s, 1}};
         REQUIRE(builder_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -438,6 +464,7 @@ TEST(loader_files_that_change_are_an_error)
     const PipelineOptions options = {.cache_bytes = 0};
     Steps s = made_steps("slices\n");
     Pipeline *p;
+
     REQUIRE(pipeline_open(ds, &s, &options, &p));
     Volume *v = (Volume *)ds->cases[1].field[0].source->what;
     ((float *)v->voxels.data)[3] += 1;
@@ -455,6 +482,7 @@ TEST(loader_closes_at_any_moment)
     Dataset *ds = odd_dataset();
     Pipeline *p = odd_pipeline(ds);
     atomic_store(&slow_ms, 3);
+
     for (int k = 0; k < 60; k++) {
         LoaderOptions o = {.batch = 4, .workers = k % 5, .prefetch = 1 + k % 3};
         Loader *l;
@@ -464,6 +492,7 @@ TEST(loader_closes_at_any_moment)
         loader_close(l);
         EXPECT(clock_s() - begin < 0.5);
     }
+
     pipeline_free(p);
     dataset_free(ds);
 }
@@ -488,9 +517,11 @@ TEST(loader_names_the_case_that_hangs)
                        .context = &hang,
                        .patience_s = 0.05};
     Loader *l;
+
     reports = 0;
     atomic_store(&hang, true);
     REQUIRE(loader_open(p, &o, &l));
+
     // the second call of `tell` releases the source
     next(l);
     EXPECT(reports >= 2);
@@ -531,18 +562,22 @@ TEST(loader_leaves_a_hung_worker_behind)
     LoaderOptions o = {.batch = 1, .workers = 1, .prefetch = 4};
     Loader *l;
     long before = mem_live();
+
     REQUIRE(loader_open(p, &o, &l));
     next(l);
+
     // 8 loads to open and 5 batches of one: the queue is full (one worker,
     // because two may share a load). A load already started could still hang
     while (atomic_load(&done) < 13) pause_ms(1);
     atomic_store(&hang, true);
+
     // returns a slot, so that the worker starts another sample and hangs
     next(l);
     while (atomic_load(&loads) < 14) pause_ms(1);
     double begin = clock_s();
     loader_close(l);
     EXPECT(clock_s() - begin < 1);
+
     // the worker keeps its memory, and frees it when the source returns
     EXPECT(mem_live() > before);
     atomic_store(&hang, false);
@@ -557,6 +592,7 @@ TEST(loader_survives_no_memory)
     Dataset *ds = made_dataset(2, 1, 4, 4, 4);
     Pipeline *p = made_pipeline(ds, "slices\n");
     long before = mem_live();
+
     for (long k = 0;; k++) {
         LoaderOptions o = {.batch = 3, .workers = 1, .shuffle = true};
         Loader *l = NULL;
@@ -569,6 +605,7 @@ TEST(loader_survives_no_memory)
         if (ok) break;
         REQUIRE(k < 100);
     }
+
     pipeline_free(p);
     dataset_free(ds);
 }
@@ -583,18 +620,21 @@ TEST(loader_soak)
     int wanted = getenv("SEG_SOAK") ? 100000 : 4000, wrong = 0;
     Pipeline *p;
     Loader *l[2];
+
     REQUIRE(pipeline_open(ds, &s, &options, &p));
     for (int k = 0; k < 2; k++) {
         LoaderOptions o = usual;
         o.batch = 3, o.prefetch = 1, o.workers = 3 * k;
         REQUIRE(loader_open(p, &o, &l[k]));
     }
+
     for (int n = 0; n < wanted;) {
         uint64_t want = batch_hash(next(l[0]));
         const Batch *b = next(l[1]);
         wrong += batch_hash(b) != want;
         n += b->count;
     }
+
     EXPECT_INT(wrong, 0);
     EXPECT(pipeline_cache(p).peak <= options.cache_bytes);
     loader_close(l[0]);

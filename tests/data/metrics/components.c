@@ -25,6 +25,7 @@ TEST(components_as_scipy)
     static uint8_t x[MOST];
     static int32_t number[MOST];
     const int count = (int)(sizeof golden / sizeof *golden);
+
     for (int k = 0; k < count; k++) {
         const int32_t *n = golden[k].n;
         const int64_t voxels = make_block(k / 2, n, golden[k].percent, x);
@@ -75,6 +76,7 @@ static void tidied(const Tidy *how, const char *want)
 TEST(tidy_keeps_and_drops)
 {
     tidied(&(Tidy){.value = 2, .connect = 6}, "22202522022250");
+
     // of equal ones the first
     tidied(&(Tidy){.value = 2, .connect = 6, .keep = 1}, "22200500000050");
     tidied(&(Tidy){.value = 2, .connect = 6, .keep = 2}, "22200500022250");
@@ -84,6 +86,7 @@ TEST(tidy_keeps_and_drops)
     tidied(&(Tidy){.value = 2, .connect = 6, .keep = 3, .least = 3},
            "22200500022250");
     tidied(&(Tidy){.value = 7, .connect = 6, .keep = 1}, "22202522022250");
+
     // holes: zeros between components; another class stays
     tidied(&(Tidy){.value = 2, .connect = 6, .fill = true}, "22222522222250");
 }
@@ -93,6 +96,7 @@ TEST(tidy_fills_holes)
 {
     const int32_t n[3] = {7, 7, 7};
     static uint8_t x[343];
+
     for (int through = 0; through < 2; through++) {
         const Tidy ways[] = {{.value = 1, .connect = 26, .fill = true},
                              {.value = 1, .connect = 26, .fill_slices = true}};

@@ -45,6 +45,7 @@ TEST(distance_is_that_of_scipy)
     static uint8_t mask[3][N];
     static double out[N];
     make_masks(mask[0], mask[1], mask[2]);
+
     for (int k = 0; k < 3; k++) {
         int64_t voxels = 0;
         double sum = 0, weighted = 0, most = 0;
@@ -91,6 +92,7 @@ TEST(distance_is_that_of_brute_force)
     };
     static uint8_t set[1024];
     static double out[1024];
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         const int64_t all = positions(row[r].n);
         const Rng rng = {.seed = 11, .stream = RNG_TEST, .sample = (uint32_t)r};
@@ -165,11 +167,13 @@ TEST(surface_of_pictures)
     const double edge[3] = {1, 1, 100};
     uint8_t a[100] = {0}, b[100] = {0}, full[100];
     Surface s;
+
     memset(full, 1, sizeof full);
     a[12] = 1, b[12 + 43] = 1;
     REQUIRE(surface_compare(a, b, n, edge, 4.9, &s));
     EXPECT_NEAR(s.hd95, 5, 1e-12);
     EXPECT_NEAR(s.within, 0, 0);
+
     // the surface of a full picture is its border, so the middle is 4 away
     a[12] = 0, a[44] = 1;
     REQUIRE(surface_compare(a, full, n, edge, 4, &s));
@@ -197,6 +201,7 @@ TEST(roc_is_that_of_ranks)
     static uint8_t a[N], b[N], corner[N];
     static float score[N];
     double area;
+
     make_masks(a, b, corner);
     for (int i = 0; i < N; i++) score[i] = (float)(i * 389 % 257) / 256 - 0.25f;
     REQUIRE(roc_area(score, b, N, &area));
@@ -204,9 +209,11 @@ TEST(roc_is_that_of_ranks)
     for (int i = 0; i < N; i++) score[i] += (float)a[i];
     REQUIRE(roc_area(score, b, N, &area));
     EXPECT_NEAR(area, golden_roc[1], 1e-14);
+
     // every pair, for some of the scores
     double pairs = 0, right = 0;
     const int n = 1200;
+
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n; k++) {
             if (!b[i + 900] || b[k + 900]) continue;
@@ -215,6 +222,7 @@ TEST(roc_is_that_of_ranks)
                      : score[i + 900] == score[k + 900] ? 0.5
                                                         : 0;
         }
+
     REQUIRE(roc_area(score + 900, b + 900, n, &area));
     EXPECT_NEAR(area, right / pairs, 1e-14);
 }
@@ -236,8 +244,10 @@ TEST(dvh_is_that_of_the_challenge)
     static uint8_t mask[3][N];
     static float dose[N], inside[N];
     static const double volume[3] = {2.5 * 0.7 * 1.3, 0.9 * 0.8 * 0.7, 100};
+
     make_masks(mask[0], mask[1], mask[2]);
     for (int i = 0; i < N; i++) dose[i] = (float)(i * 241 % 1021) / 16;
+
     for (int k = 0; k < 3; k++) {
         Dvh v;
         for (int i = 0; i < N; i++) inside[i] = mask[k][i];
@@ -247,6 +257,7 @@ TEST(dvh_is_that_of_the_challenge)
             EXPECT_NEAR(got[j], golden_dvh[5 * k + j], 1e-10);
         EXPECT_INT(v.voxels, golden_voxels[k]);
     }
+
     memset(inside, 0, sizeof inside);
     Dvh v;
     REQUIRE(dvh_points(dose, inside, N, 1, &v));
@@ -269,11 +280,13 @@ TEST(dvh_curve_of_a_ramp_and_of_a_step)
     EXPECT_INT(dvh_curve(dose, flat, 140, 0, 0.5, 204, percent), 40);
     for (int k = 0; k < 204; k++)
         EXPECT_NEAR(percent[k], k <= 120 ? 100 : 0, 0);
+
     // points that begin below and end before the doses; a dose equal to a point
     // counts for that point, however the quotient is rounded
     EXPECT_INT(dvh_curve(dose, flat, 140, -5, 0.1, 3, percent), 40);
     EXPECT_NEAR(percent[0], 100, 0);
     EXPECT_NEAR(percent[2], 100, 0);
+
     for (int k = 1; k < 200; k++) {
         const double step = 0.1 * k;
         dose[100] = (float)(7 * step);
@@ -283,8 +296,10 @@ TEST(dvh_curve_of_a_ramp_and_of_a_step)
         for (int j = 0; j < 20; j++)
             EXPECT_NEAR(percent[j], (double)dose[100] >= j * step ? 100 : 0, 0);
     }
+
     EXPECT_INT(dvh_curve(dose, none, 140, 0, 1, 2, percent), 0);
     EXPECT(isnan(percent[0]) && isnan(percent[1]));
+
     // a dose that is not finite counts as none
     dose[0] = NAN, dose[1] = INFINITY;
     none[0] = none[1] = 1;

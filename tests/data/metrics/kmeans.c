@@ -23,6 +23,7 @@ TEST(kmeans_finds_planted_groups)
     float x[COUNT * DIM];
     draw_points(x, 5);
     Points p = {x, COUNT, DIM};
+
     for (uint64_t seed = 0; seed < 5; seed++) {
         KMeans how = {.k = K, .starts = 10, .steps = 100, .seed = seed};
         int32_t group[COUNT];
@@ -66,6 +67,7 @@ TEST(kmeans_by_hand)
     int32_t group[5];
     const int32_t want[5] = {0, 1, 2, 1, 2};
     double spread, apart;
+
     REQUIRE(kmeans_run(&p, &how, group, &spread));
     for (int i = 0; i < 5; i++) EXPECT_INT(group[i], want[i]);
     EXPECT_NEAR(spread, 2.5, 1e-12);
@@ -73,6 +75,7 @@ TEST(kmeans_by_hand)
                (10 - 1) / 10.0;
     REQUIRE(silhouette(&p, group, 3, 5, 0, &apart));
     EXPECT_NEAR(apart, s / 5, 1e-12);
+
     // as many groups as points; and one group
     how.k = 5;
     REQUIRE(kmeans_run(&p, &how, group, &spread));
@@ -106,6 +109,7 @@ TEST(kmeans_refuses)
     int32_t group[4];
     double spread;
     KMeans how = {.k = 3, .starts = 3, .steps = 10};
+
     EXPECT_FAIL(kmeans_run(&p, &how, group, &spread),
                 "3 groups, but only 2 different points");
     how.k = 5;
@@ -124,6 +128,7 @@ TEST(kmeans_without_memory)
     int32_t group[COUNT], match[K];
     double spread, mean, count[K * K] = {0};
     long live = mem_live();
+
     for (long after = 0; after < 2; after++) {
         mem_fail_after(after, true);
         bool ok = kmeans_run(&p, &how, group, &spread);

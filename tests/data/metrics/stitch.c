@@ -25,11 +25,13 @@ static void in_one(Pipeline *p, int item, const Grid *to, Volume *out)
     const DataStep *parts = steps_parts(steps);
     const Prepared *like;
     Volume whole;
+
     REQUIRE(pipeline_get(p, item, &like));
     const Grid *g = &like->grid;
     REQUIRE(volume_new(&whole, (Dims){1, g->d, g->h, g->w, C}, F32));
     memcpy(whole.affine, g->affine, sizeof whole.affine);
     float *x = mem_alloc((size_t)numel(whole.voxels.dim) * sizeof *x);
+
     for (int32_t i = 0; i < pipeline_samples(p); i++) {
         const SampleId id = pipeline_id(p, i);
         if (id.item != item) continue;
@@ -43,6 +45,7 @@ static void in_one(Pipeline *p, int item, const Grid *to, Volume *out)
             memcpy((float *)whole.voxels.data + box.from[2] * plane, x,
                    (size_t)(box.n[2] * plane) * sizeof *x);
     }
+
     REQUIRE(volume_resample(&whole, to ? to : &like->input, LINEAR, 0, out));
     mem_free(x);
     volume_free(&whole);
@@ -63,6 +66,7 @@ static StitchResult in_parts(Pipeline *p, int item, const StitchOptions *o,
         scores(p, i, x);
         REQUIRE(stitch_put(m, i, x));
     }
+
     REQUIRE(stitch_finish(m, &r));
     stitch_free(m);
     mem_free(x);
@@ -80,6 +84,7 @@ static void same(const char *steps, bool flat)
                              .entropy = true};
     Volume want;
     StitchBytes bytes;
+
     in_one(p, 1, NULL, &want);
     StitchResult got = in_parts(p, 1, &o, &bytes);
     const int64_t n = numel(want.voxels.dim) / C;
@@ -89,6 +94,7 @@ static void same(const char *steps, bool flat)
     EXPECT(!memcmp(want.affine, got.labels.affine, sizeof want.affine));
     const float *v = want.voxels.data;
     int64_t wrong = 0;
+
     for (int64_t i = 0; i < n; i++, v += C) {
         int best = 0;
         double sum = 0;
@@ -100,8 +106,10 @@ static void same(const char *steps, bool flat)
         EXPECT_NEAR(((float *)got.entropy.voxels.data)[i], sum > 0 ? sum : 0,
                     1e-6);
     }
+
     EXPECT_INT(wrong, 0);
     EXPECT_INT(bytes.results, n * (1 + 4 + 4 * C));
+
     // much less than a volume of scores
     const Dims all = pipeline_facts(p, 1)->dim;
     if (flat)
@@ -143,6 +151,7 @@ TEST(stitch_on_the_prepared_grid)
     const Prepared *like;
     Volume want;
     StitchBytes bytes;
+
     REQUIRE(pipeline_get(p, 0, &like));
     in_one(p, 0, &like->grid, &want);
     StitchResult got = in_parts(p, 0, &o, &bytes);
@@ -167,6 +176,7 @@ TEST(stitch_of_some_slices)
     Stitch *m;
     StitchResult r;
     static float ones[12 * 14];
+
     for (int i = 0; i < 12 * 14; i++) ones[i] = 1;
     REQUIRE(stitch_new(p, 0, &o, &m));
     const int32_t there[] = {3, 4, 9, 10, 15};
@@ -178,6 +188,7 @@ TEST(stitch_of_some_slices)
         for (int i = 0; i < 5; i++) want |= there[i] == d;
         for (int i = 0; i < 12 * 14; i++) EXPECT_INT(y[d * 12 * 14 + i], want);
     }
+
     stitch_result_free(&r);
     stitch_free(m);
     pipeline_free(p);
@@ -193,6 +204,7 @@ TEST(stitch_entropy_of_one_class)
     Stitch *m;
     StitchResult r;
     const float x[4] = {0, 1, 0.5f, 0.25f};
+
     REQUIRE(stitch_new(p, 0, &o, &m) && stitch_put(m, 0, x) &&
             stitch_finish(m, &r));
     const float *y = r.entropy.voxels.data;

@@ -41,6 +41,7 @@ TEST(face_angles_are_those_of_300wlp)
     // (Rz(roll) Ry(yaw) Rx(pitch))^T, factor by factor
     double r[3][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
     const double angle[] = {20 * degree, 30 * degree, 10 * degree};
+
     for (int k = 0; k < 3; k++) {
         const int a = (k + 1) % 3, b = (k + 2) % 3;
         const double c = cos(angle[k]), s = sin(angle[k]);
@@ -49,9 +50,11 @@ TEST(face_angles_are_those_of_300wlp)
             r[a][j] = c * p - s * q, r[b][j] = s * p + c * q;
         }
     }
+
     for (int a = 0; a < 3; a++)
         for (int b = 0; b < 3; b++)
             EXPECT_NEAR((double)v.turn[a][b], r[b][a], 1e-6);
+
     // the nose goes left with yaw and up with pitch, the brow right with roll
     EXPECT(look_at(30, 0, 0).turn[0][2] < 0);
     EXPECT(look_at(0, 20, 0).turn[1][2] > 0);
@@ -80,6 +83,7 @@ TEST(face_mirrored_has_yaw_and_roll_negated)
     static uint8_t a[3 * SIDE * SIDE], b[3 * SIDE * SIDE];
     Face f;
     int off = 0, other = 0;
+
     face_draw(&f, 3, 1);
     FaceLook v = look_at(35, -15, 20), m = look_at(-35, -15, -20);
     face_render(&f, &v, SIDE, a);
@@ -89,8 +93,10 @@ TEST(face_mirrored_has_yaw_and_roll_negated)
             for (int c = 0; c < 3; c++)
                 off += abs(a[3 * (y * SIDE + x) + c] -
                            b[3 * (y * SIDE + SIDE - 1 - x) + c]) > 2;
+
     // edges, where rounding decides which surface is in front
     EXPECT(off < 3 * SIDE * SIDE / 25);
+
     // and the picture differs from the unmirrored head
     for (int i = 0; i < 3 * SIDE * SIDE; i++) other += abs(a[i] - b[i]) > 2;
     EXPECT(other > 3 * SIDE * SIDE / 5);
@@ -106,6 +112,7 @@ TEST(face_files_are_read_as_300wlp)
                    .number = {2, 2, SIDE},
                    .seed = 5,
                    .noise = 0.02};
+
     REQUIRE(how.form && phantom_write(scratch("faces", path), &how, NULL));
     snprintf(text, sizeof text, "%s/PHANTOM_002_1.mat", path);
     REQUIRE(mat_open(text, &m));
@@ -146,6 +153,7 @@ TEST(face_files_do_not_depend_on_threads)
     REQUIRE(phantom_write(scratch("faces-1", one), &how, NULL));
     how.threads = 3;
     REQUIRE(phantom_write(scratch("faces-3", many), &how, NULL));
+
     for (int person = 1; person <= 3; person++)
         for (int k = 0; k < 2; k++) {
             Arena mem = {0};
@@ -171,9 +179,11 @@ TEST(mat_write_is_read_back)
     static const char *const kind[] = {"double", "single", "int16"};
     char path[512];
     Mat m;
+
     REQUIRE(mat_write(scratch("x.mat", path), list, 3));
     REQUIRE(mat_open(path, &m));
     EXPECT_INT(m.variables, 3);
+
     for (int i = 0; i < 3; i++) {
         NpyArray a;
         EXPECT_TEXT(m.variable[i].name, list[i].name);
@@ -184,6 +194,7 @@ TEST(mat_write_is_read_back)
             EXPECT_NEAR((double)a.data[k], list[i].x[k], 0);
         mem_free(a.data);
     }
+
     mat_close(&m);
     EXPECT_FAIL(mat_write("/nowhere/x.mat", list, 3), "/nowhere/x.mat");
 }
@@ -199,6 +210,7 @@ TEST(image_write_jpeg_is_read_back)
         rgb[3 * i + 1] = (uint8_t)(10 * (i / W));
         rgb[3 * i + 2] = 90;
     }
+
     REQUIRE(image_write_jpeg(scratch("x.jpg", path), rgb, W, H, 95));
     REQUIRE(image_read(path, NULL, &v));
     EXPECT_INT(v.voxels.dim.w, W);
@@ -228,12 +240,14 @@ TEST(image_write_jpeg_without_memory)
     for (uint32_t i = 0; i < 3 * N * N; i++)
         rgb[i] = (uint8_t)rng_below(&r, i, 256);
     scratch("room.jpg", path);
+
     for (bool ok = false; !ok && n < TIMES; n += !ok) {
         mem_fail_after(n, false);
         ok = image_write_jpeg(path, rgb, N, N, 95);
         mem_fail_after(-1, false);
         EXPECT_INT(mem_live(), live);
     }
+
     // two for the name of the file, the others for its content
     EXPECT(n >= 4 && n < TIMES);
 }

@@ -45,12 +45,14 @@ TEST(hippocampus_without_memory)
     Phantom how = small(1);
     Volume image, labels;
     long live = mem_live(), n = 0;
+
     for (bool ok = false; !ok && n < 10; n += !ok) {
         mem_fail_after(n, false);
         ok = hippocampus_make(&how, 0, &image, &labels);
         mem_fail_after(-1, false);
         EXPECT(ok || (!image.voxels.data && !labels.voxels.data));
     }
+
     EXPECT(n >= 2 && n < 10);
     volume_free(&image);
     volume_free(&labels);
@@ -71,6 +73,7 @@ static double best_band(const Volume *image, const Volume *labels)
         int k = (int)((double)v[i] / top * (LEVELS - 1));
         all[k]++, in[k] += m[i] > 0, truth += m[i] > 0;
     }
+
     for (int low = 0; low < LEVELS; low++) {
         double found = 0, both = 0;
         for (int k = low; k < LEVELS; k++) {
@@ -87,6 +90,7 @@ TEST(hippocampus_is_a_task)
     Phantom how = small(1);
     how.number[0] = PATIENTS;
     double band = 0, least = 1e9, most = 0;
+
     for (int p = 0; p < PATIENTS; p++) {
         Volume image, labels;
         REQUIRE(hippocampus_make(&how, p, &image, &labels));
@@ -113,6 +117,7 @@ TEST(hippocampus_is_a_task)
         volume_free(&image);
         volume_free(&labels);
     }
+
     // sizes differ, and brightness alone does not segment them
     EXPECT(most > 1.5 * least);
     EXPECT(band > 0.05 && band < 0.5);
@@ -127,6 +132,7 @@ TEST(hippocampus_files_are_the_same_for_any_threads)
                  test_folder(), i);
         REQUIRE(phantom_write(folder[i], &how, NULL));
     }
+
     Arena mem = {0};
     for (int p = 1; p <= 9; p++)
         for (int room = 0; room < 2; room++) {
@@ -140,6 +146,7 @@ TEST(hippocampus_files_are_the_same_for_any_threads)
             }
             EXPECT(bytes[0] == bytes[1] && !memcmp(text[0], text[1], bytes[0]));
         }
+
     // the file equals the generated volume; every third image has bytes
     Phantom how = small(1);
     Volume image, labels, read;

@@ -74,12 +74,14 @@ TEST(scan_make_without_memory)
     Phantom how = small("dicom");
     Volume image, mask;
     long live = mem_live(), n = 0;
+
     for (bool ok = false; !ok && n < 20; n += !ok) {
         mem_fail_after(n, false);
         ok = scan_make(&how, HEAD_FLAIR, 0, &image, &mask);
         mem_fail_after(-1, false);
         EXPECT(ok || (!image.voxels.data && !mask.voxels.data));
     }
+
     EXPECT(n >= 3 && n < 20);
     volume_free(&image);
     volume_free(&mask);
@@ -116,6 +118,7 @@ TEST(phantom_flair_is_a_task)
                    .noise = 0.03};
     int with = 0, largest = 0;
     double threshold = 0, least = 1e9;
+
     for (int p = 0; p < PATIENTS; p++) {
         Volume image, mask;
         REQUIRE(scan_make(&how, HEAD_FLAIR, p, &image, &mask));
@@ -141,9 +144,11 @@ TEST(phantom_flair_is_a_task)
         volume_free(&image);
         volume_free(&mask);
     }
+
     double share = (double)with / (PATIENTS * how.number[SCAN_SLICES]);
     EXPECT(share > 0.32 && share < 0.48);
     EXPECT(largest <= 4095 && largest > 1500);
+
     // every patient has a tumour, and a threshold does not segment it
     EXPECT(least > 10);
     EXPECT(threshold < 0.6);
@@ -153,6 +158,7 @@ TEST(phantom_tumour_stands_out)
 {
     // brightness as drawn, and different from the surrounding tissue
     static Head h;
+
     for (uint32_t p = 0; p < 20; p++) {
         head_draw(&h, 42, p, true);
         EXPECT(h.bright[HEAD_FLAIR][OEDEMA] - h.bright[HEAD_FLAIR][GRAY] >
@@ -181,6 +187,7 @@ static void expect_case(const Dataset *ds, const Phantom *how,
     REQUIRE(case_load(ds, p, 1, &found, &truth, NULL));
     EXPECT(same_voxels(&truth, &mask));
     EXPECT(volume_same_grid(&found, &image));
+
     // every third patient of the T1 set is stored with a scale
     bool scaled = contrast == HEAD_T1 && p % 3 == 2;
     float slope = scaled ? 0.25f : 1, inter = scaled ? 10 : 0;
@@ -203,6 +210,7 @@ TEST(phantom_dicom_reads_back)
     Dataset *ds;
     Phantom how = small("dicom");
     DatasetDicom files = {.image = {"FLAIR"}, .images = 1, .mask = "MASK"};
+
     if (!dicom_ready()) SKIP("built without DICOM");
     REQUIRE(phantom_write(scratch("deep/down/flair", path), &how, &made));
     EXPECT(made);
@@ -213,6 +221,7 @@ TEST(phantom_dicom_reads_back)
     for (int p = 0; p < how.number[SCAN_PATIENTS]; p++)
         expect_case(ds, &how, HEAD_FLAIR, p);
     dataset_free(ds);
+
     // a second call does nothing
     REQUIRE(phantom_write(path, &how, &made));
     EXPECT(!made);
@@ -225,11 +234,13 @@ TEST(phantom_nifti_reads_back)
     Phantom how = small("nifti");
     DatasetNifti files = {
         .image = {"*_T1w"}, .images = 1, .mask = "*_T1w_brainmask"};
+
     REQUIRE(phantom_write(scratch("t1", path), &how, NULL));
     REQUIRE(dataset_nifti(path, &files, &ds));
     EXPECT_INT(dataset_patients(ds), how.number[SCAN_PATIENTS]);
     for (int p = 0; p < how.number[SCAN_PATIENTS]; p++)
         expect_case(ds, &how, HEAD_T1, p);
+
     for (int p = 0; p < 2; p++) {
         Volume v;
         REQUIRE(case_load(ds, p, 0, NULL, &v, NULL));
@@ -246,10 +257,12 @@ TEST(phantom_write_has_the_same_bytes_in_any_threads)
         "A00003/sub-A00003_ses-NFB3_T1w.nii.gz",
         "A00008/sub-A00008_ses-NFB3_T1w_brainmask.nii.gz"};
     Phantom how = small("nifti");
+
     how.threads = 1;
     REQUIRE(phantom_write(scratch("one", one), &how, NULL));
     how.threads = 3;
     REQUIRE(phantom_write(scratch("three", three), &how, NULL));
+
     for (int i = 0; i < 2; i++) {
         Arena mem = {0};
         char *a, *b;
@@ -268,6 +281,7 @@ TEST(phantom_write_leaves_nothing_half_done)
     char path[512], aside[600];
     struct stat st;
     Phantom how = small("nifti");
+
     scratch("never", path);
     for (long n = 0; n < 60; n += 7) {
         mem_fail_after(n, true);
@@ -276,6 +290,7 @@ TEST(phantom_write_leaves_nothing_half_done)
         snprintf(aside, sizeof aside, "%s.tmp.%ld", path, (long)getpid());
         EXPECT(stat(path, &st) && stat(aside, &st));
     }
+
     // a file with the name of the folder
     REQUIRE(file_replace(path, "x", 1));
     EXPECT_FAIL(phantom_write(path, &how, NULL), path);
@@ -297,6 +312,7 @@ TEST(phantom_write_stopped_leaves_nothing)
     static const char *const format[] = {"faces", "sequences"};
     char path[512], name[32];
     struct stat st;
+
     for (int i = 0; i < 2; i++) {
         form = phantom_form(format[i]);
         PhantomForm own = *form;

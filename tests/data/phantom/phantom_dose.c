@@ -43,6 +43,7 @@ TEST(phantom_dose_follows_the_targets)
     enum { CORD = OPENKBP_STRUCTURE + 1, PTV56 = OPENKBP_TARGET };
     Phantom how = six();
     int missing = 0;
+
     for (int k = 0; k < 6; k++) {
         RadioPlan p;
         REQUIRE(dose_make(&how, k, &p));
@@ -94,6 +95,7 @@ TEST(phantom_dose_reads_back)
     REQUIRE(phantom_write(one, &how, NULL));
     how.threads = 3;
     REQUIRE(phantom_write(three, &how, NULL));
+
     for (int k = 0; k < 2; k++) {
         RadioPlan made;
         OpenkbpPatient read;

@@ -48,6 +48,7 @@ TEST(phantom_sequence_is_a_function_of_its_options)
 {
     Phantom how = usual(), other = usual();
     const uint32_t sum = sum_of(&how, 2, 1, 3);
+
     // bytes of version 1: a change of the bytes must increase the version
     EXPECT_INT(how.form->version, 1);
     EXPECT_INT(sum, 1560984553);
@@ -56,6 +57,7 @@ TEST(phantom_sequence_is_a_function_of_its_options)
     EXPECT(sum_of(&how, 2, 1, 4) != sum);
     other.seed++;
     EXPECT(sum_of(&other, 2, 1, 3) != sum);
+
     // the number of other takes has no effect
     other = usual(), other.number[SEQUENCE_SPEAKERS] = 3;
     other.number[SEQUENCE_TAKES] = 99;
@@ -71,6 +73,7 @@ static double nearest_mean(const Take *all, const double *v, int dim)
     double *mean = calloc((size_t)(CLASSES * dim), sizeof *mean);
     int right = 0;
     REQUIRE(mean);
+
     for (int speaker = 0; speaker < SPEAKERS; speaker++) {
         memset(mean, 0, (size_t)(CLASSES * dim) * sizeof *mean);
         for (int i = 0; i < ALL; i++)
@@ -89,6 +92,7 @@ static double nearest_mean(const Take *all, const double *v, int dim)
             right += found == all[i].label;
         }
     }
+
     free(mean);
     return (double)right / ALL;
 }
@@ -129,6 +133,7 @@ TEST(phantom_sequence_has_its_class_in_the_order_alone)
     static double moment[ALL][2 * FEATURES], pair[ALL][PAIRS], now[ALL][PAIRS];
     static double frame[FRAMES][ALL][FEATURES];
     Phantom how = usual();
+
     for (int i = 0; i < ALL; i++) {
         Take t = make(&how, i / EACH, i % EACH / TAKES, i % TAKES);
         all[i] = t;
@@ -141,6 +146,7 @@ TEST(phantom_sequence_has_its_class_in_the_order_alone)
                 frame[k][i][f] =
                     (double)t.x[(k + 1) * t.frames / 4 * FEATURES + f];
     }
+
     // chance is 1/4 of 256 takes: standard deviation 0.027
     EXPECT(nearest_mean(all, moment[0], 2 * FEATURES) < 0.34);
     EXPECT(nearest_mean(all, now[0], PAIRS) < 0.34);
@@ -155,6 +161,7 @@ TEST(phantom_sequence_lengths_and_speakers_differ)
     Phantom how = usual();
     int least = 9999, most = 0;
     double level[SPEAKERS], low = INFINITY, high = -INFINITY;
+
     for (int s = 0; s < SPEAKERS; s++) {
         level[s] = 0;
         for (int i = 0; i < EACH; i++) {
@@ -169,9 +176,11 @@ TEST(phantom_sequence_lengths_and_speakers_differ)
         }
         low = fmin(low, level[s]), high = fmax(high, level[s]);
     }
+
     EXPECT(least > 40 && most < 120);
     EXPECT(most > 1.6 * least && most < 2.4 * least);
     EXPECT(high - low > 0.3);
+
     // without noise the rest between syllables is the speaker's baseline
     how.noise = 0;
     Take t = make(&how, 0, 0, 0), loud = make(&how, 0, 1, 0);
@@ -187,6 +196,7 @@ static int places(const Take *t, int at[MOST])
 {
     int syllables = 0, peak[2] = {0};
     float top[3] = {0};
+
     for (int i = 0; i < t->frames; i++) {
         top[0] = top[1], top[1] = top[2], top[2] = -INFINITY;
         peak[0] = peak[1];
@@ -243,6 +253,7 @@ TEST(phantom_sequence_files_are_the_same_for_any_threads)
     size_t bytes[2];
     Arena mem = {0};
     Phantom how = usual();
+
     how.number[SEQUENCE_SPEAKERS] = 3, how.number[SEQUENCE_TAKES] = 2;
     for (int i = 0; i < 2; i++) {
         how.threads = i ? 3 : 1;
@@ -251,10 +262,12 @@ TEST(phantom_sequence_files_are_the_same_for_any_threads)
         snprintf(path, sizeof path, "%s/labels.csv", folder[i]);
         REQUIRE(file_read(path, 1 << 20, &mem, &table[i], &bytes[i]));
     }
+
     EXPECT(bytes[0] == bytes[1] && !memcmp(table[0], table[1], bytes[0]));
     EXPECT(!strncmp(table[0], "path,label,speaker,take,frames\n", 31));
     char *save, *line = strtok_r(table[0], "\n", &save);
     int rows = 0;
+
     while ((line = strtok_r(NULL, "\n", &save))) {
         char name[100];
         int label, speaker, take, frames;
@@ -278,6 +291,7 @@ TEST(phantom_sequence_files_are_the_same_for_any_threads)
         mem_free(a[1].data);
         rows++;
     }
+
     EXPECT_INT(rows, 3 * 2 * CLASSES);
     arena_release(&mem);
 }
@@ -299,11 +313,13 @@ TEST(phantom_sequence_refuses)
         how.number[bad[i].number] = bad[i].value;
         EXPECT_FAIL(phantom_write("x", &how, NULL), bad[i].says);
     }
+
     // each allocation fails once
     Phantom how = usual();
     char folder[512], name[32];
     how.number[SEQUENCE_SPEAKERS] = how.number[SEQUENCE_TAKES] = 1;
     long live = mem_live(), n = 0;
+
     for (bool ok = false; !ok && n < 50; n += !ok) {
         snprintf(name, sizeof name, "room-%ld", n);
         snprintf(folder, sizeof folder, "%s/%s", test_folder(), name);
@@ -311,6 +327,7 @@ TEST(phantom_sequence_refuses)
         ok = phantom_write(folder, &how, NULL);
         mem_fail_after(-1, false);
     }
+
     EXPECT(n >= 5 && n < 50);
     EXPECT_INT(mem_live(), live);
 }

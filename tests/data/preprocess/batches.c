@@ -49,6 +49,7 @@ static int made(Pipeline *p, int workers, uint64_t out[MOST])
                              .prefetch = 1 + workers};
     Loader *l;
     int n = 0;
+
     REQUIRE(loader_open(p, &o, &l));
     for (; n < EPOCHS * loader_batches(l); n++) {
         const Batch *b;
@@ -58,6 +59,7 @@ static int made(Pipeline *p, int workers, uint64_t out[MOST])
             out[n] = hash(out[n], b->field[f].data,
                           (size_t)numel(b->field[f].dim) * sizeof(float));
     }
+
     loader_close(l);
     return n;
 }
@@ -70,8 +72,10 @@ static void expect_same(Dataset *ds, const char *steps)
     uint64_t want[MOST], got[MOST];
     char file[128];
     int batches = 0;
+
     snprintf(file, sizeof file, "%s/batches.cases", test_folder());
     remove(file);
+
     for (size_t k = 0; k < sizeof keeping / sizeof *keeping; k++) {
         const PipelineOptions how = {.seed = 9,
                                      .threads = 1 + (int)k % 3,
@@ -92,6 +96,7 @@ static void expect_same(Dataset *ds, const char *steps)
         }
         pipeline_free(p);
     }
+
     // augmentation differs from epoch to epoch
     EXPECT(batches >= 4 && want[0] != want[batches / 2]);
     dataset_free(ds);
@@ -109,6 +114,7 @@ static Dataset *heads(void)
     char folder[128];
     bool written;
     Dataset *ds;
+
     snprintf(folder, sizeof folder, "%s/batches_heads", test_folder());
     REQUIRE(phantom_write(folder, &how, &written));
     REQUIRE(dataset_nifti(folder, &nifti, &ds));
@@ -144,6 +150,7 @@ static Dataset *photographs(void)
     DatasetBuilder *b;
     Dataset *ds;
     REQUIRE(dataset_list_begin(field, 2, &options, &b));
+
     for (uint32_t i = 0; i < N; i++) {
         const Rng draw = {.seed = 1, .stream = RNG_TEST, .sample = i};
         const double pose[2] = {i * 3.5, -1.0 * i};
@@ -162,6 +169,7 @@ static Dataset *photographs(void)
                    .patient = key,
                    .field = {{.path = {path}, .paths = 1}, {.number = pose}}}));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -185,6 +193,7 @@ static Dataset *sequences(void)
     DatasetBuilder *b;
     Dataset *ds;
     REQUIRE(dataset_list_begin(field, 2, &options, &b));
+
     for (uint32_t i = 0; i < N; i++) {
         const Rng draw = {.seed = 2, .stream = RNG_TEST, .sample = i};
         const int64_t shape[] = {9 + 2 * i, CHANNELS};
@@ -200,6 +209,7 @@ static Dataset *sequences(void)
                            .patient = key,
                            .field = {{.path = {path}, .paths = 1}}}));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }

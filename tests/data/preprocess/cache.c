@@ -58,6 +58,7 @@ static int ask_all(Maker *m)
         pthread_join(thread[i], &got);
         all += (int)(intptr_t)got;
     }
+
     cache_free(m->cache);
     return all;
 }

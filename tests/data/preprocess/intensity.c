@@ -8,11 +8,13 @@ TEST(intensity_by_channel)
     Volume v;
     Intensity out[INTENSITY_CHANNELS];
     REQUIRE(volume_new(&v, (Dims){1, 1, 2, 2, 6}, F32));
+
     // channel c has 10 c + 1, 2, 3, 6
     static const float of[] = {1, 2, 3, 6};
     for (int i = 0; i < 24; i++)
         ((float *)v.voxels.data)[i] = (float)(10 * (i % 6)) + of[i / 6];
     EXPECT_INT(intensity_find(&v, out), INTENSITY_CHANNELS);
+
     for (int c = 0; c < INTENSITY_CHANNELS; c++) {
         const float base = (float)(10 * c);
         EXPECT(out[c].lo == base + 1 && out[c].hi == base + 6);

@@ -15,6 +15,7 @@ static void expect_boxes(const Pack *p)
     static float z[MOST];
     const Dims n = p->dim;
     const int32_t all[3] = {n.w, n.h, n.d};
+
     for (uint32_t k = 0; k < 40; k++) {
         const Rng draw = {.seed = k, .stream = RNG_TEST};
         Box box;
@@ -51,10 +52,12 @@ static Pack packed(Dims n)
     Pack p;
     Tensor t = {.dim = n, .type = F32, .data = x};
     int64_t slice = numel(n) / n.d;
+
     CHECK(numel(n) <= MOST);
     REQUIRE(pack_make(&t, &p));
     EXPECT(pack_check(&p));
     expect_boxes(&p);
+
     for (int32_t count = 1; count <= n.d; count += count < 2 ? 1 : n.d - 2)
         for (int32_t d = 0; d + count <= n.d; d++) {
             memset(y, 0xff, sizeof y);
@@ -95,6 +98,7 @@ TEST(pack_takes_the_smallest_form)
     expect(n, PACK_DENSE, I16, 120);
     x[7] = -1;
     expect(n, PACK_DENSE, I16, 120);
+
     // each of these needs float: a fraction, too large for 16 bits, too small,
     // larger still
     const float wide[] = {0.5f, 32768, -32769, 1e30f};
@@ -113,18 +117,22 @@ TEST(pack_keeps_what_is_not_zero)
     const size_t head = 5 * 4;
     memset(x, 0, sizeof x);
     expect(n, PACK_RUNS, U8, head);
+
     // first and last voxel of the volume, and of a slice
     x[0] = x[1023] = x[256] = x[511] = 0.5f;
     expect(n, PACK_RUNS, F32, head + 4 * (12 + 4));
+
     // a gap of three zeros costs as much as a run, a gap of four more
     x[4] = 1;
     expect(n, PACK_RUNS, F32, head + 4 * 12 + 8 * 4);
     x[4] = 0, x[5] = 1;
     expect(n, PACK_RUNS, F32, head + 5 * 12 + 5 * 4);
+
     // runs end with their slice
     memset(x, 0, sizeof x);
     x[255] = x[256] = 300;
     expect(n, PACK_RUNS, I16, head + 2 * (12 + 2));
+
     // bits are smaller than short runs of ones
     memset(x, 0, sizeof x);
     for (int i = 0; i < 1024; i += 64) x[i] = 1;
@@ -135,6 +143,7 @@ TEST(pack_of_anything)
 {
     const Dims dims[] = {
         {1, 1, 1, 1, 1}, {1, 5, 3, 7, 3}, {1, 2, 9, 11, 1}, {1, 1, 1, 200, 12}};
+
     for (uint32_t seed = 0; seed < 200; seed++) {
         const Dims n = dims[seed % 4];
         const Rng r = {.seed = seed};
@@ -171,12 +180,14 @@ TEST(pack_check_refuses_damage)
     const Dims n = {1, 3, 8, 8, 1};
     Tensor t = {.dim = n, .type = F32, .data = x};
     Pack p;
+
     memset(x, 0, sizeof x);
     for (int i = 70; i < 90; i += 9) x[i] = 2.5f;
     REQUIRE(pack_make(&t, &p));
     EXPECT_INT(p.kind, PACK_RUNS);
     int refused = 0;
     uint8_t *b = p.data;
+
     for (size_t i = 0; i < p.bytes * 8; i++) {
         b[i / 8] ^= (uint8_t)(1 << i % 8);
         if (pack_check(&p))
@@ -185,6 +196,7 @@ TEST(pack_check_refuses_damage)
             refused++;
         b[i / 8] ^= (uint8_t)(1 << i % 8);
     }
+
     // nearly every change in the positions is detected
     EXPECT(refused > 8 * 40);
     Pack q = p;
@@ -213,6 +225,7 @@ TEST(pack_one_number_decides)
                {32768, F32}, {-32768, I16},  {-32769, F32}, {0.5f, F32},
                {3e9f, F32},  {INFINITY, F32}};
     const Dims n = {1, 2, 1, 300, 1};
+
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++)
         for (int at = 0; at < 600; at += k ? 37 : 1) {
             for (int i = 0; i < 600; i++) x[i] = 2;
@@ -222,6 +235,7 @@ TEST(pack_one_number_decides)
             EXPECT_INT(p.type, odd[k].type);
             pack_free(&p);
         }
+
     for (int at = 0; at < 600; at++) {
         for (int i = 0; i < 600; i++) x[i] = (float)(i % 2);
         x[at] = 2;
@@ -230,8 +244,10 @@ TEST(pack_one_number_decides)
         EXPECT_INT(p.type, U8);
         pack_free(&p);
     }
+
     // NaN equals no number, so it is tested separately
     float bad[300], back[300];
+
     for (int at = 0; at < 300; at++) {
         for (int i = 0; i < 300; i++) bad[i] = 1;
         bad[at] = NAN;

@@ -23,6 +23,7 @@ TEST(part_grid_covers_and_overlaps)
         {9, 4, 0.5, 4, {0, 2, 3, 5}},   {5, 4, 0.9, 2, {0, 1}},
         {110, 64, 0.5, 3, {0, 23, 46}}, {192, 128, 0.5, 2, {0, 64}},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         char text[80];
         snprintf(text, sizeof text, "patches w=%d h=1 at=grid overlap=%g\n",
@@ -69,6 +70,7 @@ TEST(part_one_way_to_cut)
                 "a second patches step: samples are already slices");
     s = made_steps("");
     EXPECT_FAIL(steps_add(&s, &patches), "patches: one of d, h, w is needed");
+
     // steps of prediction
     s = made_steps("patches d=8 h=8 w=8 count=9 foreground=0.5 overlap=0.25\n"
                    "flip\n");
@@ -102,6 +104,7 @@ TEST(part_draws_classes_alike)
     EXPECT(class_counts.classes == 2 && class_counts.label[1] == 2);
     EXPECT(class_counts.count[0] == 1 && class_counts.count[3] == 1);
     EXPECT(class_counts.count[6 + 5] == 1);
+
     for (uint32_t i = 0; i < N; i++) {
         const Rng draw = {.seed = 3, .stream = RNG_PATCH, .sample = i};
         Box box, again;
@@ -118,6 +121,7 @@ TEST(part_draws_classes_alike)
         for (int k = 0; k < 3; k++) hit[k] += has[k];
         at_first += box.from[0] == 0 && box.from[1] == 0 && box.from[2] == 0;
     }
+
     // half of the draws are foreground, each class equally often; of the other
     // half, the corners are found from one of 4 x 5 x 6 positions, the middle
     // from 27
@@ -135,6 +139,7 @@ TEST(part_without_foreground_lies_anywhere)
     Pack label = labels(x), empty;
     PatchClassCounts class_counts;
     int seen[6] = {0};
+
     pack_free(&label);
     memset(x, 0, sizeof x);
     const Tensor t = {.dim = extents(6, 7, 8), .type = F32, .data = x};
@@ -142,6 +147,7 @@ TEST(part_without_foreground_lies_anywhere)
     REQUIRE(patch_class_counts(&empty, &class_counts));
     EXPECT_INT(class_counts.classes, 0);
     const Steps s = made_steps("patches d=6 h=7 w=3 foreground=1\n");
+
     for (uint32_t i = 0; i < 6000; i++) {
         const Rng draw = {.seed = 4, .stream = RNG_PATCH, .sample = i};
         Box box;
@@ -149,6 +155,7 @@ TEST(part_without_foreground_lies_anywhere)
         EXPECT(box.from[1] == 0 && box.from[2] == 0);
         seen[box.from[0]]++;
     }
+
     for (int i = 0; i < 6; i++) EXPECT_NEAR(seen[i] / 1000.0, 1, 0.15);
     patch_class_counts_free(&class_counts);
     pack_free(&empty);
@@ -164,6 +171,7 @@ TEST(part_blend_is_a_mean)
         "patches h=3 w=3 at=grid overlap=0\n",
         "patches d=1 h=7 w=8 at=grid overlap=0.9\n",
     };
+
     for (size_t r = 0; r < sizeof text / sizeof *text; r++) {
         const Steps s = made_steps(text[r]);
         static float sum[6 * 7 * 8], one[6 * 7 * 8];
@@ -174,6 +182,7 @@ TEST(part_blend_is_a_mean)
             REQUIRE(part_blend(&s, n, k, one, 0, sum));
         for (int i = 0; i < 6 * 7 * 8; i++) EXPECT_NEAR(sum[i], 1, 1e-5);
     }
+
     // two patches of 8 over 12 voxels: in the overlap, weighted by distance
     const Steps s = made_steps("patches w=8 at=grid\n");
     float line[12] = {0}, first[8] = {1, 1, 1, 1, 1, 1, 1, 1}, second[8] = {0};
@@ -196,6 +205,7 @@ TEST(part_samples_of_a_pipeline)
     float *out[MAX_FIELDS] = {first[0], mask}, *only[MAX_FIELDS] = {again};
     int differ = 0;
     Dims n;
+
     // h is padded to 10, and the cache has no effect
     for (int kept = 0; kept < 2; kept++) {
         const PipelineOptions options = {.cache_bytes = kept ? 1 << 20 : 0,
@@ -221,6 +231,7 @@ TEST(part_samples_of_a_pipeline)
                     "with at = \"grid\"");
         pipeline_free(p);
     }
+
     EXPECT(!memcmp(first[0], first[1], sizeof *first));
     EXPECT(differ >= 6);
     dataset_free(ds);
@@ -232,6 +243,7 @@ TEST(part_wants_labels_for_foreground)
     const Steps s = made_steps("patches h=4 foreground=0.4\n");
     const PipelineOptions options = {.seed = 7};
     Pipeline *p;
+
     ds->fields = 1;
     EXPECT_FAIL(pipeline_open(ds, &s, &options, &p),
                 "patches: foreground is 0.4, but the data set has no labels; "

@@ -26,6 +26,7 @@ static Dataset *sequences(int count)
         {.name = "length", .kind = FIELD_LENGTH}};
     DatasetBuilder *b;
     Dataset *ds;
+
     REQUIRE(dataset_list_begin(field, 2, NULL, &b));
     for (int i = 0; i < count; i++) {
         char path[600], key[16], patient[16];
@@ -40,6 +41,7 @@ static Dataset *sequences(int count)
         c.field[0].paths = 1;
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -115,6 +117,7 @@ TEST(patients_of_volumes)
     Pipeline *p =
         opened(ds, "normalize per=patient\nslices axis=stored\n", how);
     float from[6 * 20], to[20], mask[2][20];
+
     for (int who = 0; who < 2; who++) {
         double mean, sd;
         for (int i = 0; i < 6; i++) {
@@ -132,6 +135,7 @@ TEST(patients_of_volumes)
         REQUIRE(pipeline_sample(raw, 6 * who + 5, 0, false, NULL, out));
         EXPECT(!memcmp(mask[0], mask[1], sizeof *mask));
     }
+
     pipeline_free(raw);
     pipeline_free(p);
     dataset_free(ds);
@@ -151,6 +155,7 @@ TEST(patients_are_part_of_what_is_kept)
     Pipeline *p = opened(all, text, how);
     samples(p, x);
     Arena mem = {NULL};
+
     // p1 and p2: two cases each; the new one, s6, is of p0
     EXPECT(strstr(pipeline_store(p, &mem), "4 found, 3 added"));
     pipeline_free(p);
@@ -172,6 +177,7 @@ TEST(patients_without_their_bad_cases)
     float x[CASES * 2 * WIDE], without[CASES * 2 * WIDE];
     Dataset *few = sequences(CASES - 1), *all = sequences(CASES);
     Pipeline *p = opened(few, text, (PipelineOptions){0});
+
     samples(p, without);
     pipeline_free(p);
     snprintf(path, sizeof path, "%s/patient_%d.npy", test_folder(), CASES - 1);
@@ -190,6 +196,7 @@ TEST(patients_that_cannot_be)
     Steps s;
     const PipelineOptions how = {.cache_bytes = 1 << 20};
     Pipeline *p;
+
     EXPECT_FAIL(steps_parse("normalize per=patient method=minmax\n", &s),
                 "per = \"patient\" is for zscore of all values alone");
     EXPECT_FAIL(steps_parse("normalize per=patient nonzero=true\n", &s),
@@ -199,12 +206,14 @@ TEST(patients_that_cannot_be)
     EXPECT_FAIL(
         steps_parse("normalize per=patient\nnormalize per=patient\n", &s),
         "a second step per patient");
+
     // one patient without contrast, although others have contrast
     Dataset *ds = sequences(CASES);
     s = made_steps("clamp range=-1000,90\nnormalize per=patient\n");
     EXPECT_FAIL(pipeline_open(ds, &s, &how, &p),
                 "channel 1 of x is 90 in all cases of patient p1");
     EXPECT_INT(err_kind(), ERR_DATA);
+
     // a different number of channels in one of the cases
     char path[600];
     const float one[6] = {0};
@@ -225,6 +234,7 @@ TEST(patients_without_memory)
     Pipeline *p;
     bool ok = false;
     long n = 0;
+
     for (; !ok && n < 2000; n++) {
         const long live = mem_live();
         mem_fail_after(n, false);
@@ -234,6 +244,7 @@ TEST(patients_without_memory)
         EXPECT_INT(mem_live(), live);
         if (!ok) EXPECT_INT(err_kind(), ERR_FAILURE);
     }
+
     EXPECT(ok && n > 20);
     dataset_free(ds);
 }

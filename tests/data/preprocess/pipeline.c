@@ -57,6 +57,7 @@ TEST(pipeline_which_slices)
     EXPECT_INT(pipeline_samples(p), 16);
     EXPECT_INT(pipeline_id(p, 0).part, 1);
     pipeline_free(p);
+
     // 192 slices, the middle 80 %: 153
     Dataset *deep = made_dataset(1, 1, 192, 1, 1);
     p = made_pipeline(deep, "slices axis=stored range=0.1,0.9\n");
@@ -110,6 +111,7 @@ TEST(pipeline_sizes_that_differ_are_named)
     DatasetBuilder *b;
     Dataset *ds;
     Volume v = made_image(1, 2, 4, 4, true), w = made_image(2, 2, 4, 6, true);
+
     REQUIRE(dataset_begin(NULL, &b));
     REQUIRE(dataset_add(b, "a", "p", &v, NULL));
     REQUIRE(dataset_add(b, "b", "q", &w, NULL));
@@ -134,6 +136,7 @@ TEST(pipeline_open_names_the_first_bad_case)
     DatasetBuilder *b;
     Dataset *ds;
     REQUIRE(dataset_begin(NULL, &b));
+
     for (int i = 0; i < 12; i++) {
         Volume v = made_image((uint32_t)i, 2, 4, 4, false);
         char key[16];
@@ -142,8 +145,10 @@ TEST(pipeline_open_names_the_first_bad_case)
         REQUIRE(dataset_add(b, key, key, &v, NULL));
         volume_free(&v);
     }
+
     REQUIRE(dataset_finish(b, &ds));
     Steps s = made_steps("normalize\nslices\n");
+
     for (int threads = 0; threads < 5; threads++) {
         const PipelineOptions options = {.threads = threads,
                                          .cache_bytes = 1 << 20};
@@ -164,6 +169,7 @@ static uint64_t samples_hash(Pipeline *p)
     uint64_t h = 1;
     float x[64 * 64];
     float *out[MAX_FIELDS] = {x};
+
     for (int32_t i = 0; i < pipeline_samples(p); i++) {
         REQUIRE(pipeline_sample(p, i, 3, true, NULL, out));
         int64_t n = numel(pipeline_dims_of(p, i, 0));
@@ -183,6 +189,7 @@ TEST(pipeline_cache_budget_holds_and_changes_nothing)
     // a prepared case: 256 voxels of F32 and as many bits
     const int64_t each = 256 * 4 + 256 / 8;
     uint64_t want = 0;
+
     for (int kept = 0; kept <= 6; kept++) {
         const PipelineOptions options = {.threads = 2,
                                          .cache_bytes = each * kept + 7};
@@ -222,6 +229,7 @@ static void *read_some(void *context)
     const Rng draw = {.seed = r->seed, .stream = RNG_TEST};
     float a[64], b[64];
     float *out[MAX_FIELDS] = {a};
+
     r->ok = true;
     for (uint32_t i = 0; i < 300 && r->ok; i++) {
         int32_t k = (int32_t)rng_below(&draw, i, 24);
@@ -242,12 +250,14 @@ TEST(pipeline_cache_under_threads)
     const PipelineOptions options = {.cache_bytes = 2 * 256 * 3};
     Pipeline *p;
     Reader reader[4];
+
     REQUIRE(pipeline_open(ds, &s, &options, &p));
     for (uint32_t i = 0; i < 4; i++) {
         reader[i] = (Reader){.p = p, .seed = i};
         REQUIRE(
             !pthread_create(&reader[i].thread, NULL, read_some, &reader[i]));
     }
+
     for (int i = 0; i < 4; i++) {
         pthread_join(reader[i].thread, NULL);
         EXPECT(reader[i].ok);
@@ -287,6 +297,7 @@ TEST(pipeline_finds_equal_voxels_on_two_sides)
         }
         REQUIRE(dataset_finish(b, &side[k]));
     }
+
     EXPECT(dataset_leaks((const Dataset *const *)side, 2));
     const Pipeline *p[2];
     for (int k = 0; k < 2; k++)
@@ -309,6 +320,7 @@ static void relabels(const int32_t label[2], Dtype type)
     for (int i = 0; i < 4; i++) ((uint8_t *)v.voxels.data)[i] = (uint8_t)i;
     REQUIRE(volume_relabel(&v, label, 2, &out));
     EXPECT_INT(out.voxels.type, type);
+
     for (int i = 0; i < 4; i++) {
         // no label for class 3: it keeps its number
         double want = i == 1 || i == 2 ? label[i - 1] : i;
@@ -317,6 +329,7 @@ static void relabels(const int32_t label[2], Dtype type)
                                    : (double)((float *)out.voxels.data)[i];
         EXPECT_NEAR(got, want, 0);
     }
+
     volume_free(&v);
     volume_free(&out);
 }
@@ -341,6 +354,7 @@ TEST(pipeline_prediction_not_finite)
     const char *const steps[] = {"slices axis=stored\n",
                                  "patches d=2 h=4 w=4 at=grid overlap=0.5\n"};
     Dataset *ds = made_dataset(2, 1, 4, 6, 5);
+
     for (int k = 0; k < 2; k++) {
         Pipeline *p = made_pipeline(ds, steps[k]);
         const int32_t number = pipeline_samples(p) - 1;
@@ -372,6 +386,7 @@ static void round_trip(const Dataset *ds, const char *steps, double most)
     Stitch *m;
     StitchResult back;
     Volume mask;
+
     REQUIRE(stitch_new(p, 0, &o, &m));
     Dims n = pipeline_dims_of(p, 0, 1);
     float *x = mem_alloc((size_t)numel(n) * sizeof *x);
@@ -399,15 +414,18 @@ static void round_trip(const Dataset *ds, const char *steps, double most)
 TEST(pipeline_prediction_lies_on_the_input)
 {
     Dataset *ds = made_dataset(1, 1, 12, 16, 20);
+
     // moves, crops and pads are reversed exactly
     round_trip(ds, "", 0);
     round_trip(ds, "slices axis=axial\n", 0);
     round_trip(ds, "slices axis=sagittal\n", 0);
     round_trip(ds, "fit h=24 w=24\nslices axis=coronal\n", 0);
     round_trip(ds, "fit d=7 h=13 w=31\nfit d=20 h=20 w=20\n", 0.06);
+
     // overlapping patches; patches larger than the volume
     round_trip(ds, "patches d=5 h=6 w=9 at=grid\n", 0);
     round_trip(ds, "fit h=24\npatches d=16 h=8 w=24 at=grid overlap=0\n", 0);
+
     // other spacings up to the edge of the box
     round_trip(ds, "resample spacing_mm=0.5,0.5,1\n", 0);
     round_trip(ds, "resample spacing_mm=1.3,0.8,2\nfit h=24 w=20\nslices\n",
@@ -426,6 +444,7 @@ TEST(pipeline_steps_from_text_prepare_alike)
     Steps a = made_steps(text);
     Pipeline *p = made_pipeline(ds, text);
     Pipeline *q = made_pipeline(ds, steps_print(&a, &mem));
+
     EXPECT(samples_hash(p) == samples_hash(q));
     pipeline_free(p);
     pipeline_free(q);
@@ -440,6 +459,7 @@ TEST(pipeline_survives_no_memory)
                          "normalize clip=1,99\nslices\nnoise\n");
     const PipelineOptions options = {.cache_bytes = 100};
     long before = mem_live();
+
     for (long k = 0;; k++) {
         Pipeline *p = NULL;
         float x[16];
@@ -463,6 +483,7 @@ TEST(pipeline_hash_of_a_case)
     enum { MOST = 21 };
     uint64_t seen[400];
     int count = 0;
+
     for (int w = 1; w <= MOST; w++)
         for (int change = -1; change < w; change++) {
             DatasetBuilder *b;
@@ -483,6 +504,7 @@ TEST(pipeline_hash_of_a_case)
             dataset_free(ds);
             volume_free(&v);
         }
+
     for (int i = 0; i < count; i++)
         for (int k = 0; k < i; k++) EXPECT(seen[i] != seen[k]);
 }

@@ -32,6 +32,7 @@ static Want by_sorting(float *x, int64_t n, double from, double to)
         const int64_t k = (int64_t)at, next = k + 1 < n ? k + 1 : k;
         bound[i] = x[k] + (at - (double)k) * ((double)x[next] - (double)x[k]);
     }
+
     for (int64_t i = 0; i < n; i++)
         sum += fmin(fmax((double)x[i], bound[0]), bound[1]);
     for (int64_t i = 0; i < n; i++) {
@@ -39,6 +40,7 @@ static Want by_sorting(float *x, int64_t n, double from, double to)
             fmin(fmax((double)x[i], bound[0]), bound[1]) - sum / (double)n;
         square += off * off;
     }
+
     return (Want){sum / (double)n, sqrt(square / (double)n), bound[0],
                   bound[1]};
 }
@@ -83,12 +85,14 @@ static float *all_voxels(Pipeline *p, bool foreground, int64_t *n)
     float *image = mem_alloc((size_t)each * sizeof *x);
     float *mask = mem_alloc((size_t)each * sizeof *x);
     float *const out[MAX_FIELDS] = {image, mask};
+
     *n = 0;
     for (int32_t i = 0; i < pipeline_samples(p); i++) {
         REQUIRE(pipeline_sample(p, i, 0, false, NULL, out));
         for (int64_t k = 0; k < each; k++)
             if (!foreground || mask[k] != 0) x[(*n)++] = image[k];
     }
+
     mem_free(image);
     mem_free(mask);
     return x;
@@ -121,6 +125,7 @@ TEST(statistics_are_those_of_all_voxels_for_any_threads)
     };
     static const int threads[] = {0, 1, 4, 8};
     Dataset *ds = made_dataset(7, 1, 6, 9, 8);
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Pipeline *p = made_pipeline(ds, row[r].before);
         int64_t n;
@@ -148,6 +153,7 @@ TEST(statistics_percentiles_are_exact)
     enum { CASES = 5, EACH = 4 * 9 };
     float all[CASES * EACH];
     REQUIRE(dataset_begin(NULL, &b));
+
     for (int i = 0; i < CASES; i++) {
         Volume v = made_image((uint32_t)i, 1, 4, 9, true);
         float *x = v.voxels.data;
@@ -164,9 +170,11 @@ TEST(statistics_percentiles_are_exact)
         REQUIRE(dataset_add(b, key, key, &v, NULL));
         volume_free(&v);
     }
+
     REQUIRE(dataset_finish(b, &ds));
     static const double clip[][2] = {
         {0.1, 99.9}, {3, 50}, {49, 51}, {0, 33}, {99, 100}};
+
     for (size_t k = 0; k < sizeof clip / sizeof *clip; k++) {
         char text[64];
         snprintf(text, sizeof text, "standardize clip=%g,%g\n", clip[k][0],
@@ -193,6 +201,7 @@ TEST(statistics_are_used_on_other_cases)
     Arena mem = {NULL};
     double mean, sd;
     int64_t n;
+
     p = made_pipeline(train, steps_print(&steps, &mem));
     float *x = all_voxels(p, false, &n);
     made_moments(x, n, &mean, &sd);
@@ -213,6 +222,7 @@ TEST(statistics_are_used_on_other_cases)
     float *const to[MAX_FIELDS] = {got}, *const from[MAX_FIELDS] = {raw};
     REQUIRE(pipeline_sample(p, 1, 0, false, NULL, to));
     REQUIRE(pipeline_sample(plain, 1, 0, false, NULL, from));
+
     for (int64_t i = 0; i < numel(d); i++) {
         const double cut = fmin(fmax((double)raw[i], s->standardize.low[0]),
                                 s->standardize.high[0]);
@@ -220,6 +230,7 @@ TEST(statistics_are_used_on_other_cases)
                     (cut - s->standardize.mean[0]) / s->standardize.sd[0],
                     1e-6);
     }
+
     mem_free(got);
     mem_free(raw);
     pipeline_free(p);
@@ -258,6 +269,7 @@ static Dataset *sequences(int count)
         {.name = "length", .kind = FIELD_LENGTH}};
     DatasetBuilder *b;
     Dataset *ds;
+
     REQUIRE(dataset_list_begin(field, 3, NULL, &b));
     for (int i = 0; i < count; i++) {
         char path[600], key[16];
@@ -275,6 +287,7 @@ static Dataset *sequences(int count)
         c.field[1].number = pose;
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -285,6 +298,7 @@ TEST(statistics_of_channels_leave_padding_out)
     Dataset *ds = sequences(COUNT);
     float all[2][COUNT * 16], pose[2][COUNT];
     int64_t n = 0;
+
     for (int i = 0; i < COUNT; i++) {
         for (int k = 0; k < i + 3; k++, n++) {
             all[0][n] = (float)(4 * k * k - 40);
@@ -293,10 +307,12 @@ TEST(statistics_of_channels_leave_padding_out)
         pose[0][i] = (float)(i * i);
         pose[1][i] = (float)(1000 - i);
     }
+
     Steps s = fitted(ds, "fit w=16 at=start\nstandardize clip=0,80\n", 2, 0);
     EXPECT_INT(standardize_of(&s)->standardize.mean_count, 2);
     for (int c = 0; c < 2; c++)
         expect_numbers(&s, c, by_sorting(all[c], n, 0, 80), true);
+
     // numbers, with an image that has its own step
     s = fitted(ds, "fit w=16 at=start\nstandardize field=pose\nstandardize\n",
                3, 1 << 20);
@@ -304,6 +320,7 @@ TEST(statistics_of_channels_leave_padding_out)
     EXPECT_INT(s.step[2].standardize.kind, STANDARDIZE_IMAGE);
     for (int c = 0; c < 2; c++)
         expect_numbers(&s, c, by_sorting(pose[c], COUNT, 0, 100), false);
+
     // applied: numbers change, and the length does not
     Arena mem = {NULL};
     Pipeline *p = made_pipeline(ds, steps_print(&s, &mem));
@@ -316,7 +333,9 @@ TEST(statistics_of_channels_leave_padding_out)
                     ((c ? 996 : 16) - s.step[1].standardize.mean[c]) /
                         s.step[1].standardize.sd[c],
                     1e-6);
+
     pipeline_free(p);
+
     // images alone, as in a prediction
     DatasetBuilder *b;
     Dataset *images;
@@ -336,6 +355,7 @@ TEST(statistics_of_channels_leave_padding_out)
     REQUIRE(pipeline_sample(p, 0, 0, false, NULL, alone));
     EXPECT(!memcmp(x, again, 32 * sizeof *x));
     pipeline_free(p);
+
     // an image with a step must exist
     s = made_steps("standardize field=x mean=1,2 sd=3,4\n");
     const PipelineOptions o = {.threads = 1};
@@ -359,6 +379,7 @@ TEST(statistics_without_memory)
     Arena mem = {NULL};
     bool ok = false;
     long n = 0;
+
     for (; !ok && n < 2000; n++) {
         Steps steps = made_steps("standardize of=foreground clip=2,98\n");
         const char *said;
@@ -371,6 +392,7 @@ TEST(statistics_without_memory)
         EXPECT(ok == steps_fitted(&steps.step[0]));
         if (!ok) EXPECT_INT(err_kind(), ERR_FAILURE);
     }
+
     EXPECT(ok && n > 20);
     dataset_free(ds);
 }
@@ -402,6 +424,7 @@ TEST(statistics_that_cannot_be)
     expect_refused(volumes, "clamp range=3,3\nstandardize\n", ERR_DATA,
                    "standardize: channel 1 of image is 3 in all of the "
                    "training set, there is nothing");
+
     // so many zeros that both percentiles are 0
     expect_refused(volumes,
                    "clamp range=0,1\nfit d=40 h=40 w=40\nstandardize "
@@ -462,6 +485,7 @@ TEST(statistics_are_taken_by_like_steps)
     Steps a = made_steps(from), b;
     Arena mem = {NULL};
     char name[STEP_NAME];
+
     EXPECT_TEXT(step_name(a.step[0].standardize.field, name),
                 "a_name.of-36-letters-and-digits_0123");
     REQUIRE(steps_parse(steps_print(&a, &mem), &b));

@@ -46,6 +46,7 @@ static Dataset *files(void)
         {.name = "age", .kind = FIELD_NUMBER, .numbers = 1}};
     DatasetBuilder *b;
     Dataset *ds;
+
     REQUIRE(dataset_list_begin(field, 2, NULL, &b));
     for (int i = 0; i < CASES; i++) {
         char key[8], name[32];
@@ -57,6 +58,7 @@ static Dataset *files(void)
         c.field[1].number = &age;
         REQUIRE(dataset_list_add(b, &c));
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -100,6 +102,7 @@ static uint64_t opened(const char *store, const char *steps, int threads,
     Dataset *ds = files();
     Pipeline *p;
     Arena mem = {NULL};
+
     if (meanwhile) {
         Source *source = (Source *)(uintptr_t)ds->cases[2].field[0].source;
         load = source->load, source->load = load_and_more;
@@ -132,12 +135,14 @@ TEST(store_gives_the_same_samples)
     const char *path = path_of("same.cases");
     char store[512];
     struct stat st;
+
     snprintf(store, sizeof store, "%s", path);
     all_cases(0);
     uint64_t want = opened(NULL, steps_text, 1, text);
     EXPECT_TEXT(text, "");
     EXPECT(opened(store, steps_text, 3, text) == want);
     SAYS(text, "prepared cases: 0 found, 5 added");
+
     // readable by its owner only
     REQUIRE(!stat(store, &st));
     EXPECT_INT(st.st_mode & 0777, 0600);
@@ -145,6 +150,7 @@ TEST(store_gives_the_same_samples)
         EXPECT(opened(store, steps_text, threads, text) == want);
         SAYS(text, "prepared cases: 5 found, 0 added");
     }
+
     // other steps make other cases, which are added to the file
     uint64_t other = opened(NULL, "fit h=8 w=8\nslices axis=stored\n", 1, text);
     EXPECT(other != want);
@@ -153,6 +159,7 @@ TEST(store_gives_the_same_samples)
     SAYS(text, "0 found, 5 added");
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "5 found, 0 added");
+
     // augmentation is not part of a case
     opened(store, "normalize\nfit h=8 w=8\nslices axis=stored\nflip\n", 1,
            text);
@@ -169,6 +176,7 @@ TEST(store_knows_files_that_changed)
     uint64_t want = opened(NULL, steps_text, 1, text);
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "4 found, 1 added");
+
     // the same bytes with another time: prepared again, and equal
     char name[32] = "store_3.npy";
     struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
@@ -212,6 +220,7 @@ TEST(store_knows_files_whose_time_was_put_back)
     const uint64_t want = opened(NULL, steps_text, 1, text);
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "0 found, 5 added");
+
     // the number in the middle changes
     change_middle(path, 0x42);
     const uint64_t now = opened(NULL, steps_text, 1, text);
@@ -220,6 +229,7 @@ TEST(store_knows_files_whose_time_was_put_back)
     SAYS(text, "4 found, 1 added");
     EXPECT(opened(store, steps_text, 2, text) == now);
     SAYS(text, "5 found, 0 added");
+
     // another inode, or only other metadata: read, not prepared again
     struct stat st;
     REQUIRE(!stat(path, &st) && !chmod(path, 0600));
@@ -235,6 +245,7 @@ TEST(store_knows_files_whose_time_was_put_back)
     REQUIRE(!utimensat(AT_FDCWD, path, times, 0));
     EXPECT(opened(store, steps_text, 1, text) == now);
     SAYS(text, "5 found, 0 added");
+
     // between the reading and the hashing: the case that was read is not stored
     // under the hash of the new file
     change_middle(path, 0x7f);
@@ -254,12 +265,14 @@ TEST(store_that_is_damaged)
     char *data;
     size_t bytes;
     Arena mem = {NULL};
+
     snprintf(store, sizeof store, "%s", path_of("good.cases"));
     snprintf(copy, sizeof copy, "%s", path_of("damaged.cases"));
     all_cases(0);
     uint64_t want = opened(store, steps_text, 1, text);
     REQUIRE(file_read(store, 1 << 24, &mem, &data, &bytes));
     int whole = 0, rounds = 0;
+
     for (size_t i = 8; i < bytes; i += i < 64 ? 3 : 61) {
         data[i] = (char)(data[i] ^ 0x41);
         REQUIRE(file_replace(copy, data, bytes));
@@ -270,8 +283,10 @@ TEST(store_that_is_damaged)
         rounds++;
         EXPECT(opened(copy, steps_text, 1, text) == want);
     }
+
     // most bytes belong to a case or to the index
     EXPECT(whole < rounds / 3);
+
     for (size_t n = 1; n < bytes; n += n < 80 ? 7 : 997) {
         REQUIRE(file_replace(copy, data, n));
         EXPECT(opened(copy, steps_text, 1, text) == want);
@@ -291,6 +306,7 @@ TEST(store_is_looked_at)
     bool current;
     StoreStats stats;
     Arena mem = {NULL};
+
     snprintf(store, sizeof store, "%s", path_of("looked.cases"));
     snprintf(copy, sizeof copy, "%s", path_of("looked_copy.cases"));
     all_cases(0);
@@ -301,6 +317,7 @@ TEST(store_is_looked_at)
     EXPECT_INT(stats.cases, CASES);
     REQUIRE(file_read(store, 1 << 24, &mem, &data, &bytes));
     EXPECT_INT(stats.bytes, bytes);
+
     for (size_t i = 8; i < bytes; i += i < 64 ? 3 : 509) {
         data[i] = (char)(data[i] ^ 0x41);
         REQUIRE(file_replace(copy, data, bytes));
@@ -313,11 +330,13 @@ TEST(store_is_looked_at)
         EXPECT(same == bytes && !memcmp(data, again, bytes));
         data[i] = (char)(data[i] ^ 0x41);
     }
+
     for (size_t n = 8; n < bytes; n += n < 80 ? 7 : 997) {
         REQUIRE(file_replace(copy, data, n));
         REQUIRE(store_look(copy, &stats, &current));
         EXPECT(!current && stats.cases == 0);
     }
+
     // neither a folder nor another file is a store
     EXPECT(!store_is(test_folder()));
     EXPECT(!store_is(path_of("store_0.npy")));
@@ -335,12 +354,14 @@ TEST(store_is_not_half_added_to)
     CacheKey cache_key = {{1, 2}};
     const char *notes;
     bool found;
+
     snprintf(store, sizeof store, "%s", path_of("half.cases"));
     all_cases(0);
     uint64_t want = opened(store, steps_text, 1, text);
     Dataset *ds = files();
     Steps steps = made_steps(steps_text);
     REQUIRE(prepare_case(ds, 0, &steps, NULL, NULL, NULL, &v));
+
     for (int committed = 0; committed < 2; committed++) {
         REQUIRE(store_open(store, &s));
         EXPECT_INT(store_stats(s).cases, 5);
@@ -358,6 +379,7 @@ TEST(store_is_not_half_added_to)
         EXPECT(opened(store, steps_text, 1, text) == want);
         SAYS(text, "5 found, 0 added");
     }
+
     prepared_free(&v);
     dataset_free(ds);
 }
@@ -367,6 +389,7 @@ TEST(store_is_added_to_by_one_at_a_time)
     char text[256], store[512];
     Prepared v;
     Store *s;
+
     snprintf(store, sizeof store, "%s", path_of("busy.cases"));
     all_cases(0);
     uint64_t want = opened(NULL, steps_text, 1, text);
@@ -375,6 +398,7 @@ TEST(store_is_added_to_by_one_at_a_time)
     REQUIRE(prepare_case(ds, 0, &steps, NULL, NULL, NULL, &v));
     REQUIRE(store_open(store, &s));
     store_add(s, &(CacheKey){{1, 2}}, &(Origin){.place = {{0}}}, &v, "");
+
     // the other pipeline continues without the store, and reports it
     EXPECT(opened(store, steps_text, 2, text) == want);
     SAYS(text, "prepared cases are not kept: ");
@@ -382,6 +406,7 @@ TEST(store_is_added_to_by_one_at_a_time)
     REQUIRE(store_commit(s));
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "0 found, 5 added");
+
     // a process with the file open sees new cases when it adds
     store_add(s, &(CacheKey){{3, 4}}, &(Origin){.place = {{0}}}, &v, "");
     REQUIRE(store_commit(s));
@@ -398,6 +423,7 @@ TEST(store_goes_nowhere_else)
     char text[256], path[512];
     Store *s;
     struct rlimit before, small = {.rlim_cur = 3000};
+
     snprintf(path, sizeof path, "%s", path_of("letter.txt"));
     all_cases(0);
     uint64_t want = opened(NULL, steps_text, 1, text);
@@ -410,6 +436,7 @@ TEST(store_goes_nowhere_else)
     EXPECT_FAIL(store_open("/nowhere/x", &s), "/nowhere/x: cannot keep");
     REQUIRE(!mkfifo(path_of("fifo"), 0600));
     EXPECT_FAIL(store_open(path_of("fifo"), &s), "not a file");
+
     // like a full disk: cases that are not stored are prepared, and the next
     // run tries again
     snprintf(path, sizeof path, "%s", path_of("full.cases"));

@@ -13,6 +13,7 @@ static Dataset *odd_dataset(void)
     DatasetBuilder *b;
     Dataset *ds;
     REQUIRE(dataset_begin(NULL, &b));
+
     for (int i = 0; i < 5; i++) {
         char key[8];
         Volume image = made_image((uint32_t)i, 8, 8, 12, true);
@@ -32,6 +33,7 @@ static Dataset *odd_dataset(void)
         volume_free(&image);
         volume_free(&mask);
     }
+
     REQUIRE(dataset_finish(b, &ds));
     return ds;
 }
@@ -40,6 +42,7 @@ TEST(survey_counts_and_notes)
 {
     Dataset *ds = odd_dataset();
     Steps steps = made_steps("normalize\nslices axis=stored\nnoise\n");
+
     // the same for any assignment of cases to threads
     for (int threads = 0; threads < 4; threads += 3) {
         const SurveyOptions how = {.threads = threads};
@@ -116,11 +119,13 @@ TEST(survey_mean_and_range)
     double mean, std;
     Steps steps = made_steps("");
     Survey *s;
+
     REQUIRE(survey_open(ds, &steps, &(SurveyOptions){0}, &s));
     REQUIRE(case_load(ds, 0, 0, NULL, &v, NULL));
     made_moments(v.voxels.data, 4 * 36, &mean, &std);
     EXPECT_NEAR(survey_case(s, 0)->field[0].mean, mean, 1e-9);
     EXPECT_NEAR(survey_case(s, 0)->field[0].sd, std, 1e-9);
+
     // without a slices step a sample is the volume
     EXPECT_INT(survey_case(s, 0)->field[0].dim.d, 4);
     EXPECT_INT(survey_case(s, 0)->field[0].rank, 3);
@@ -160,6 +165,7 @@ TEST(survey_survives_no_memory)
     Dataset *ds = made_dataset(2, 1, 2, 4, 4);
     Steps steps = made_steps("fit h=4 w=4\nnormalize clip=1,99\nslices\n");
     const long before = mem_live();
+
     for (long k = 0;; k++) {
         Survey *s = NULL;
         Picture p = {0, 0, NULL};

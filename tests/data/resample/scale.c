@@ -87,6 +87,7 @@ TEST(scale_keeps_what_it_must)
     EXPECT(!memcmp(v.voxels.data, out.voxels.data, tensor_bytes(&v.voxels)));
     volume_free(&out);
     for (int i = 0; i < 120; i++) ((float *)v.voxels.data)[i] = 3.5f;
+
     for (int n = 1; n < 40; n += 3) {
         Grid grid = volume_grid_resize(&v, n, 41 - n, 2 * n);
         for (int f = 0; f < 2; f++) {
@@ -96,6 +97,7 @@ TEST(scale_keeps_what_it_must)
             volume_free(&out);
         }
     }
+
     // by spacing, the last voxel may reach beyond the volume
     const double spacing[3] = {1.7, 0.3, 5};
     Grid grid = volume_grid_at(&v, spacing);
@@ -113,8 +115,10 @@ TEST(scale_steps_round_pictures_and_leave_labels)
     Volume v = made_image(5, 2, 12, 16, true), m = made_mask(2, 12, 16);
     DatasetBuilder *b;
     Dataset *ds;
+
     for (int i = 0; i < 2 * 12 * 16; i++)
         ((float *)v.voxels.data)[i] = (float)(i * 37 % 256);
+
     for (int pixels = 0; pixels < 2; pixels++)
         for (int cubic = 0; cubic < 2; cubic++) {
             v.unit = pixels ? UNIT_PIXEL : UNIT_NONE;
@@ -141,6 +145,7 @@ TEST(scale_steps_round_pictures_and_leave_labels)
             pipeline_free(p);
             dataset_free(ds);
         }
+
     volume_free(&v);
     volume_free(&m);
 }

@@ -61,6 +61,7 @@ TEST(steps_order_of_phases)
     Steps all = {.count = 0};
     DataStep s = step_default(STEP_slices), n = step_default(STEP_normalize);
     DataStep f = step_default(STEP_flip), r = step_default(STEP_resample);
+
     EXPECT(steps_add(&all, &n));
     EXPECT(!steps_slices(&all));
     EXPECT(steps_add(&all, &s));
@@ -129,6 +130,7 @@ TEST(steps_text_and_back)
 {
     Arena mem = {0};
     Steps a = made_steps(every_step), b;
+
     // all but one: samples are slices or patches
     EXPECT_INT(a.count, STEP_COUNT - 1);
     char *text = steps_print(&a, &mem);
@@ -139,6 +141,7 @@ TEST(steps_text_and_back)
     text = steps_print(&b, &mem);
     EXPECT_TEXT(text, "patches d=0 h=32 w=48 at=random count=4 "
                       "foreground=0.25 overlap=0.5\n");
+
     // parameters missing in the text get their defaults, and percentile its own
     // clip
     b = made_steps("normalize method=percentile\n");
@@ -146,6 +149,7 @@ TEST(steps_text_and_back)
     text = steps_print(&b, &mem);
     EXPECT_TEXT(text, "normalize method=percentile per=volume clip=0.5,99.5 "
                       "nonzero=false together=false\n");
+
     // fractions instead of per cent: rejected in a recipe, accepted in a
     // checkpoint
     b = made_steps("normalize clip=0.01,0.99\n");
@@ -258,9 +262,11 @@ TEST(steps_zscore_of_volume_and_slice)
     Volume v = made_image(1, 4, 6, 7, false);
     double mean, std;
     Prepared p = prepared(&v, NULL, "normalize method=zscore\n");
+
     made_moments(values(&p, -1), 4 * 6 * 7, &mean, &std);
     EXPECT_NEAR(mean, 0, 1e-6);
     EXPECT_NEAR(std, 1, 1e-6);
+
     // the statistics of the volume differ from those of each slice
     made_moments(values(&p, 0), 6 * 7, &mean, &std);
     EXPECT(fabs(mean) > 1e-4);
@@ -271,6 +277,7 @@ TEST(steps_zscore_of_volume_and_slice)
         EXPECT_NEAR(mean, 0, 1e-6);
         EXPECT_NEAR(std, 1, 1e-6);
     }
+
     prepared_free(&p);
     volume_free(&v);
 }
@@ -317,6 +324,7 @@ TEST(steps_constant_volume_is_refused)
                 "all 24 voxels are 0.25");
     EXPECT_FAIL(prepares(&v, "normalize method=percentile nonzero=true\n"),
                 "all 24 voxels are 0.25");
+
     // two values, but one of them is excluded
     for (int i = 0; i < 20; i++) x[i] = 0;
     EXPECT(prepares(&v, "normalize\n"));
@@ -325,6 +333,7 @@ TEST(steps_constant_volume_is_refused)
     for (int i = 0; i < 24; i++) x[i] = 0;
     EXPECT_FAIL(prepares(&v, "normalize nonzero=true\n"),
                 "all 24 voxels are 0,");
+
     // the percentiles of a nearly empty image are equal
     x[5] = 7;
     EXPECT(prepares(&v, "normalize method=minmax\n"));
@@ -332,6 +341,7 @@ TEST(steps_constant_volume_is_refused)
                 "values from 0 to 7, but percentiles 10 and 90 are the same; "
                 "fix: a wider clip");
     volume_free(&v);
+
     // of several channels, the faulty one
     REQUIRE(volume_new(&v, (Dims){1, 2, 3, 4, 2}, F32));
     x = v.voxels.data;
@@ -381,6 +391,7 @@ TEST(steps_scale_is_the_same_for_all)
     Prepared p = prepared(&v, NULL,
                           "clamp range=10,30\nscale from=10,30 "
                           "to=-1,3\n");
+
     whole(&p, 0, y);
     for (int i = 0; i < 24; i++) {
         const double cut = fmin(fmax((double)x[i], 10), 30);
@@ -399,21 +410,25 @@ TEST(steps_nonzero_keeps_the_background)
     Volume v = made_image(3, 2, 8, 8, false);
     float *x = v.voxels.data, inside[128];
     int n = 0;
+
     for (int i = 0; i < 128; i++) {
         if (i % 3 == 0)
             x[i] = 0;
         else
             x[i] += 1;
     }
+
     Prepared p = prepared(&v, NULL, "normalize method=zscore nonzero=true\n");
     float y[128];
     whole(&p, 0, y);
+
     for (int i = 0; i < 128; i++) {
         if (i % 3 == 0)
             EXPECT(y[i] == 0);
         else
             inside[n++] = y[i];
     }
+
     double mean, std;
     made_moments(inside, n, &mean, &std);
     EXPECT_NEAR(mean, 0, 1e-6);
@@ -429,6 +444,7 @@ TEST(steps_together_keeps_channels_apart)
     float x[150];
     double mean, std;
     Volume v = {.voxels = {dim, F32, 1, x}};
+
     for (int i = 0; i < 150; i++) x[i] = (float)(i % 7 + 100 * (i % 3));
     const float before = (x[4] - x[3]) / (x[5] - x[4]);
     Steps s = made_steps("normalize together=true\n");
@@ -438,6 +454,7 @@ TEST(steps_together_keeps_channels_apart)
     EXPECT_NEAR(mean, 0, 1e-6);
     EXPECT_NEAR(std, 1, 1e-6);
     EXPECT_NEAR((x[4] - x[3]) / (x[5] - x[4]), before, 1e-4);
+
     // a constant channel next to others is accepted
     for (int i = 0; i < 150; i += 3) x[i] = 5;
     EXPECT(normalize_volume(&s.step[0], &v, &channel));
@@ -454,6 +471,7 @@ TEST(steps_crop_to_what_is_there)
     Volume v = made_image(2, 6, 7, 9, true), m = made_mask(6, 7, 9);
     float *x = v.voxels.data;
     uint8_t *t = m.voxels.data;
+
     // image: one row of voxels above the rest; mask: two corners of a box
     for (int i = 0; i < 6 * 7 * 9; i++) x[i] = -5, t[i] = 0;
     for (int w = 2; w < 5; w++) x[(3 * 7 + 4) * 9 + w] = (float)w;
@@ -473,6 +491,7 @@ TEST(steps_crop_to_what_is_there)
         // one after the other: the second box is found inside the first
         {"crop to=label margin=1\ncrop\n", {1, 1, 1, 3, 1}, {3, 4, 2}},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Prepared p = prepared(&v, &m, row[r].steps);
         Dims n = p.field[0].dim;
@@ -497,6 +516,7 @@ TEST(steps_crop_to_what_is_there)
         for (int k = 0; k < 3; k++) EXPECT_NEAR(here[k], there[k], 1e-12);
         prepared_free(&p);
     }
+
     memset(t, 0, 6 * 7 * 9);
     for (int i = 0; i < 6 * 7 * 9; i++) x[i] = 4;
     refused(&v, &m, "crop\n",
@@ -519,8 +539,10 @@ TEST(steps_fit_pads_with_the_smallest_value_and_back)
         lowest = fminf(lowest, ((float *)v.voxels.data)[i]);
     whole(&p, 0, y);
     whole(&p, 1, t);
+
     // 5 columns in 8: one of padding, then 5, then two (rounded toward zero)
     const float *x = v.voxels.data;
+
     for (int d = 0; d < 3; d++)
         for (int h = 0; h < 4; h++)
             for (int w = 0; w < 8; w++) {
@@ -529,6 +551,7 @@ TEST(steps_fit_pads_with_the_smallest_value_and_back)
                 EXPECT_NEAR(y[i], in ? x[(d * 6 + h + 1) * 5 + s] : lowest, 0);
                 if (!in) EXPECT(t[i] == 0);
             }
+
     // every voxel keeps its position
     double a[3], b[3];
     Volume fitted = {.voxels = {.dim = p.field[0].dim}};
@@ -566,6 +589,7 @@ TEST(steps_select_and_clamp)
     Volume v = made_image(1, 1, 2, 4, true), m = made_mask(1, 2, 4);
     DatasetOptions o = {.labels = {3, 9, 5}, .label_count = 3};
     const uint8_t stored[8] = {0, 3, 9, 5, 5, 3, 0, 9};
+
     memcpy(m.voxels.data, stored, 8);
     DatasetBuilder *b;
     Dataset *ds;
@@ -575,6 +599,7 @@ TEST(steps_select_and_clamp)
     REQUIRE(dataset_finish(b, &ds));
     Steps s = made_steps("select labels=1,3\nclamp range=100,200\n");
     REQUIRE(prepare_case(ds, 0, &s, NULL, NULL, NULL, &p));
+
     // 3 -> class 1, 9 -> class 2, 5 -> class 3, in the order of `labels`
     const float want[8] = {0, 1, 0, 1, 1, 1, 0, 0};
     float y[8], t[8];

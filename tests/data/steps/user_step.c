@@ -31,6 +31,7 @@ static bool fake_run(UserStep *h, double code, double with, UserStepCall *call)
         pause_ms(1);
     }
     if (code == f->fail_code) return fail_usage("r.lua:7: as told");
+
     for (int k = 0; k < call->fields; k++) {
         UserStepField *one = &call->field[k];
         if (one->kind != FIELD_IMAGE || with == 99) continue;
@@ -83,10 +84,12 @@ TEST(user_step_runs_in_its_place_and_is_held)
     Dataset *ds = made_dataset(2, 1, 4, 4, 4);
     Fake f = fake();
     Pipeline *plain = open_with(ds, "clamp range=0,5\nslices\n", NULL, 1 << 20);
+
     // + 3, then clamped to 0 .. 5, then + 100
     Pipeline *p = open_with(
         ds, "change code=3\nclamp range=0,5\nchange code=100\nslices\n", &f,
         1 << 20);
+
     EXPECT_INT(f.calls, 4); // two per case
     EXPECT_INT(f.holders, 1);
     for (int32_t i = 0; i < pipeline_samples(p); i++) {
@@ -94,6 +97,7 @@ TEST(user_step_runs_in_its_place_and_is_held)
         const float y = x + 3 < 5 ? x + 3 : 5;
         EXPECT_NEAR(first_of(p, i, 0, false), y + 100, 0);
     }
+
     EXPECT_INT(f.calls, 4); // the result is cached
     pipeline_free(p);
     pipeline_free(plain);
@@ -109,6 +113,7 @@ TEST(user_step_draws_by_epoch_and_sample)
     Fake f = fake();
     Pipeline *plain = open_with(ds, "slices\n", NULL, 1 << 20);
     Pipeline *p = open_with(ds, "slices\nflip p=0\nvary code=2\n", &f, 0);
+
     for (uint32_t epoch = 0; epoch < 3; epoch++)
         for (int32_t i = 0; i < pipeline_samples(p); i++) {
             const Rng r = {.seed = 5,
@@ -123,6 +128,7 @@ TEST(user_step_draws_by_epoch_and_sample)
             EXPECT_NEAR(first_of(p, i, epoch, false),
                         first_of(plain, i, 0, false), 0);
         }
+
     pipeline_free(p);
     pipeline_free(plain);
     dataset_free(ds);
@@ -135,6 +141,7 @@ TEST(user_step_failures_are_named)
     Fake f = fake();
     Steps s = made_steps("change code=7\n");
     Pipeline *p;
+
     EXPECT_FAIL(pipeline_open(ds, &s, &o, &p),
                 "case_00: change: the step is a function of a recipe");
     f.fail_code = 7;
@@ -156,6 +163,7 @@ TEST(user_step_of_a_picture_that_is_left_alone)
     DatasetBuilder *b;
     Dataset *ds;
     Volume v;
+
     REQUIRE(volume_new(&v, (Dims){1, 1, 2, 2, 1}, F32));
     ((float *)v.voxels.data)[1] = 255;
     v.unit = UNIT_PIXEL;
@@ -164,6 +172,7 @@ TEST(user_step_of_a_picture_that_is_left_alone)
     REQUIRE(dataset_finish(b, &ds));
     volume_free(&v);
     Fake f = fake();
+
     // photographs stay whole numbers, unless a function has changed them
     for (int changed = 0; changed < 2; changed++) {
         Pipeline *p = open_with(ds,
@@ -206,11 +215,13 @@ TEST(user_step_that_hangs_is_named_and_ends)
                              .patience_s = 0.05};
     const Batch *b;
     Loader *l;
+
     atomic_store(&reports, 0);
     atomic_store(&f.hang, true);
     REQUIRE(loader_open(p, &o, &l));
     REQUIRE(loader_next(l, &b));
     EXPECT(reports >= 2);
+
     // the queue is full, and taking a batch makes room for one that hangs
     while (atomic_load(&f.calls) < 4) pause_ms(1);
     atomic_store(&f.hang, true);
@@ -228,6 +239,7 @@ TEST(user_step_same_bytes_for_any_workers)
     static const int workers[] = {0, 1, 4, 8};
     Dataset *ds = made_dataset(6, 1, 4, 8, 8);
     uint64_t want = 0;
+
     for (int k = 0; k < 8; k++) {
         Fake f = fake();
         Pipeline *p = open_with(

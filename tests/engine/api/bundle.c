@@ -20,6 +20,7 @@ static bool read_rows(const char *before, const char *each, int count,
                        "{\"kind\": \"nifti\", \"options\": {}}, "
                        "\"predict\": {}, \"run\": {}, \"prepare\": [%s",
                        before);
+
     for (int i = 0; i < count; i++)
         at += sprintf(at, "%s%s", i ? "," : "", each);
     sprintf(at, "%s]}", after);

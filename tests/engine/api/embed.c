@@ -53,6 +53,7 @@ static void run_twice(seg_model *m)
 
     for (int i = 0; i < inputs; i++) fill(&in[i]);
     expect(!seg_run(m, in, inputs, out, outputs), "run for the shapes");
+
     for (int i = 0; i < outputs && !failures; i++) {
         seg_tensor *y = &out[i];
         size_t n = count(y);
@@ -110,12 +111,14 @@ int main(int argc, char **argv)
     seg_model *m = seg_open(argv[1], "cpu", 1);
     expect(m != NULL, "open the weights");
     if (m) run_twice(m);
+
     if (m && argc == 5) {
         expect(seg_predict_file(m, argv[3], argv[4]) == -1, "weights alone");
         expect(seg_predict_file(NULL, argv[3], argv[4]) == -1, "no model");
         expect(seg_predict_file(m, NULL, argv[4]) == -1, "no path");
         predict(argv[2], argv[3], argv[4]);
     }
+
     seg_close(m);
     printf("%d failures\n", failures);
     return failures != 0;

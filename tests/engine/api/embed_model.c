@@ -68,8 +68,10 @@ TEST(embed_model_runs_as_the_session)
         {1, 1, 8, 8, 2}, {3, 1, 8, 8, 2}, {2, 1, 12, 16, 2}, {1, 1, 8, 8, 2}};
     static float x[MOST], want[2][MOST], got[2][MOST];
     char path[PATHS];
+
     wave(x);
     path_of(path, "trained.safetensors");
+
     for (int d = 0; d < 2; d++) {
         Net n;
         trained(&n, device[d]);
@@ -109,6 +111,7 @@ TEST(embed_model_tells_its_shapes)
     char path[PATHS];
     Net n;
     seg_tensor t[4] = {{0}};
+
     trained(&n, "cpu");
     save(&n, path_of(path, "shapes.safetensors"), NULL, "logits,mask");
     net_free(&n);
@@ -140,6 +143,7 @@ TEST(embed_model_of_wrong_calls)
     static float x[MOST], y[MOST];
     char path[PATHS];
     Net n;
+
     trained(&n, "cpu");
     save(&n, path_of(path, "calls.safetensors"), NULL, "logits,mask");
     net_free(&n);
@@ -180,6 +184,7 @@ TEST(embed_model_of_wrong_calls)
     WRONG(NULL, &in, 1, &out, 1, "model is NULL");
     EXPECT_INT(seg_inputs(NULL, NULL, 0), 0);
     EXPECT_INT(seg_outputs(NULL, NULL, 0), 0);
+
     // and the model still works
     out.name = "mask";
     EXPECT(seg_run(m, &in, 1, &out, 1) == 0 && y[0] > 0 && y[0] < 1);
@@ -228,11 +233,13 @@ TEST(embed_model_of_wrong_files)
         not_opened(path, "cpu", rows[i].part);
         EXPECT(strstr(seg_error(), "file.safetensors"));
     }
+
     Meta none = {.count = 0};
     REQUIRE(checkpoint_save(path, n.s, false, &none));
     not_opened(path, "cpu", "holds weights but no network");
     save(&n, path, NULL, "a,b");
     not_opened(path, "abacus", "device \"abacus\" is not known");
+
     // one damaged byte of the weights
     Arena mem = {NULL};
     char *data;
@@ -256,6 +263,7 @@ TEST(embed_model_of_many_inputs)
     char path[PATHS];
     Net n;
     Arena mem = {NULL};
+
     trained(&n, "cpu");
     char *text = arena_printf(&mem, "%s", HEAD);
     for (int i = 0; i < 17; i++)
@@ -279,10 +287,12 @@ static void *run_alone(void *arg)
     static const float zero[MOST];
     Thread *t = arg;
     float y[64];
+
     t->ok = !*seg_error();
     t->ok = t->ok && !seg_open("no/such/file", "cpu", 1) &&
             strstr(seg_error(), "no/such/file");
     seg_model *m = seg_open(t->path, "cpu", 2);
+
     for (int i = 0; m && i < 20; i++) {
         seg_tensor in = {"image", 4, {1, 2, 8, 8}, (float *)zero};
         seg_tensor out = {"logits", 0, {0}, y};
@@ -290,6 +300,7 @@ static void *run_alone(void *arg)
                 (!i || y[0] == t->first);
         t->first = y[0];
     }
+
     t->ok = t->ok && m;
     seg_close(m);
     return NULL;
@@ -301,6 +312,7 @@ TEST(embed_model_in_threads)
     Net n;
     pthread_t id[3];
     Thread t[3] = {{.path = path}, {.path = path}, {.path = path}};
+
     trained(&n, "cpu");
     save(&n, path_of(path, "threads.safetensors"), NULL, "logits,mask");
     net_free(&n);
@@ -319,9 +331,11 @@ TEST(embed_model_without_memory)
     static float x[MOST], y[MOST];
     char path[PATHS];
     Net n;
+
     trained(&n, "cpu");
     save(&n, path_of(path, "memory.safetensors"), NULL, "logits,mask");
     net_free(&n);
+
     for (int then_on = 0; then_on < 2; then_on++) {
         long live = mem_live(), k = 0;
         for (bool ok = false; !ok; k++) {

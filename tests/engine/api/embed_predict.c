@@ -21,6 +21,7 @@ static void make(const char *bundle, const char *image)
     Net n;
     Arena mem = {NULL};
     char *text;
+
     net_new(&n);
     int x = net_input(&n, "image", (Dims){1, 1, 8, 8, 1}, 2);
     n.root[n.roots++] = net_op(&n, OP_sigmoid, net_conv(&n, x, 1, 3), -1, -1);
@@ -48,6 +49,7 @@ TEST(embed_predict_without_memory)
     make(bundle, image);
     long live = mem_live();
     bool done = false;
+
     for (long k = 0; !done; k++) {
         REQUIRE(k < 20000);
         mem_fail_after(k, false);
@@ -58,6 +60,7 @@ TEST(embed_predict_without_memory)
         seg_close(m);
         EXPECT_INT(mem_live(), live);
     }
+
     Volume v;
     REQUIRE(nifti_read(out, &(NiftiOptions){.label = true}, &v, NULL));
     double most = 0;

@@ -24,6 +24,7 @@ TEST(launch_log_keeps_order_and_parts)
         launch_log_add((Launch){.name = "a", .grid = {(unsigned)i, 1, 1}});
         launch_log_add((Launch){.name = "b", .bytes = (size_t)i});
     }
+
     launch_log_into(NULL);
     EXPECT(!r.failed);
     EXPECT_INT(r.parts, 601);
@@ -31,12 +32,14 @@ TEST(launch_log_keeps_order_and_parts)
     EXPECT_TEXT(r.part[0].what, "step");
     EXPECT_INT(r.part[0].node, LAUNCH_NO_NODE);
     EXPECT_INT(r.launch[0].part, 0);
+
     for (int i = 0; i < 600; i++) {
         EXPECT_INT(r.part[i + 1].node, i);
         EXPECT_INT(r.launch[2 * i + 1].part, i + 1);
         EXPECT_INT(r.launch[2 * i + 1].grid[0], i);
         EXPECT_INT(r.launch[2 * i + 2].bytes, i);
     }
+
     launch_log_free(&r);
     EXPECT_INT(r.launches, 0);
 }

@@ -37,6 +37,7 @@ TEST(clock_waits_for_the_time_said)
     static const double TIMES[] = {0, 0.001, 0.05, 0.999, 1.03};
     Bell b;
     bell_init(&b);
+
     for (size_t i = 0; i < sizeof TIMES / sizeof *TIMES; i++) {
         const double from = clock_s(), until = from + TIMES[i];
         pthread_mutex_lock(&b.lock);

@@ -13,6 +13,7 @@ TEST(crc32c_vectors)
     };
     uint32_t (*const ways[])(uint32_t, const void *, size_t) = {crc32c,
                                                                 crc32c_plain};
+
     for (int w = 0; w < 2; w++) {
         memset(block, 0, 32);
         EXPECT_INT(ways[w](0, block, 32), 0x8a9136aa);
@@ -41,6 +42,7 @@ TEST(crc32c_both_ways)
     static const size_t lengths[] = {0,     1,     7,     8,     9,
                                      63,    4095,  4096,  12287, 12288,
                                      12289, 24576, 24583, 36864, 49999};
+
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
         for (int at = 0; at < 9; at++) {
             size_t n = lengths[l];

@@ -18,6 +18,7 @@ TEST(err_kinds)
     EXPECT_INT(err_kind(), ERR_DEVICE);
     EXPECT(!fail_diverged("n"));
     EXPECT_INT(err_kind(), ERR_DIVERGED);
+
     // exit codes that scripts rely on
     EXPECT(ERR_FAILURE == 1 && ERR_USAGE == 2 && ERR_DATA == 3 &&
            ERR_DEVICE == 4 && ERR_DIVERGED == 5);
@@ -52,12 +53,14 @@ TEST(err_within)
     EXPECT(!within("%s", "case_017"));
     EXPECT_TEXT(err_text(), "case_017: slice 3: no pixel data");
     EXPECT_INT(err_kind(), ERR_DATA);
+
     // an argument that is the reason itself
     fail_usage("again: %s", err_text());
     EXPECT_TEXT(err_text(), "again: case_017: slice 3: no pixel data");
     within("%s", err_text());
     EXPECT_TEXT(err_text(), "again: case_017: slice 3: no pixel data: again: "
                             "case_017: slice 3: no pixel data");
+
     // no failure below: still a failure
     err_set(ERR_NONE, "");
     EXPECT(!within("here"));
@@ -162,6 +165,7 @@ TEST(err_check)
         CHECK(1 + 1 == 3);
         _exit(0);
     }
+
     close(ends[1]);
     REQUIRE(waitpid(child, &status, 0) == child);
     EXPECT(WIFSIGNALED(status));

@@ -76,6 +76,7 @@ static int in_child(int (*f)(const char *), const char *arg)
         fflush(stdout);
         _exit(code);
     }
+
     int status;
     REQUIRE(waitpid(pid, &status, 0) == pid);
     if (WIFSIGNALED(status))
@@ -102,6 +103,7 @@ TEST(file_read)
     Arena mem = {0};
     char path[PATHS], *data;
     size_t bytes;
+
     write_text(in_folder(path, "five"), "12345");
     EXPECT(file_read(path, 5, &mem, &data, &bytes) && bytes == 5);
     EXPECT_TEXT(data, "12345");
@@ -115,6 +117,7 @@ TEST(file_read)
     EXPECT_FAIL(file_read_at(fd, path, 3, text, 4),
                 "/five ends at byte 5, 4 bytes needed at 3");
     close(fd);
+
     // opening a pipe without a writer must not block
     REQUIRE(!mkfifo(in_folder(path, "pipe"), 0600));
     EXPECT_FAIL(file_read(path, 5, &mem, &data, &bytes),
@@ -134,12 +137,14 @@ TEST(file_replace)
     snprintf(link, sizeof link, "%s/link", folder);
     EXPECT(file_replace(path, "one", 3) && has_text(path, "one"));
     EXPECT(file_replace(path, "", 0) && has_text(path, ""));
+
     // permissions and a link are preserved
     REQUIRE(!chmod(path, 0640) && !symlink("a b", link));
     EXPECT(file_replace(link, "two", 3) && has_text(path, "two"));
     EXPECT(!lstat(link, &st) && S_ISLNK(st.st_mode));
     EXPECT(!stat(path, &st) && (st.st_mode & 0777) == 0640);
     EXPECT_INT(count_files(folder, ""), 2);
+
     // a path that is not a file is not replaced by one
     EXPECT_FAIL(file_replace(folder, "x", 1),
                 "it exists and is not a regular file");
@@ -149,6 +154,7 @@ TEST(file_replace)
                 "cannot write /no/such/file: No such file or directory");
     REQUIRE(!unlink(path));
     EXPECT_FAIL(file_replace(link, "x", 1), "No such file or directory");
+
     // the draft of an earlier process with the id of this one is no obstacle
     char tmp[PATHS + 32];
     snprintf(tmp, sizeof tmp, "%s.tmp.%ld", path, (long)getpid());
@@ -174,6 +180,7 @@ TEST(file_draft_refused)
     EXPECT(strstr(err_text(), "the bytes that were written do not read back"));
     EXPECT(has_text(path, "old"));
     EXPECT_INT(count_files(folder, ""), 1);
+
     // a draft written in parts, and one that is discarded
     REQUIRE(draft_open(&d, path, 8));
     EXPECT(draft_write(&d, 4, "5678", 4) && draft_write(&d, 0, "1234", 4));
@@ -250,12 +257,15 @@ static int on_small_disk(const char *folder)
     static char big[100000];
     char path[PATHS + 8];
     Draft d;
+
     if (!small_disk(folder, 0)) return SKIPPED;
     snprintf(path, sizeof path, "%s/x", folder);
     if (!file_replace(path, "old", 3)) return 2;
+
     // known size: refused before anything is written
     int bad =
         refuses(path, big, sizeof big, "disk full: 100000 bytes needed, ");
+
     // unknown size: refused by the disk
     if (!draft_open(&d, path, 0)) return 3;
     if (draft_write(&d, 0, big, sizeof big)) bad = 1;
@@ -362,9 +372,11 @@ TEST(file_lock_there)
     snprintf(moved, sizeof moved, "%s2", folder);
     REQUIRE(file_lock(folder, &l));
     EXPECT(file_lock_there(folder, &l));
+
     // a name that no file can have proves nothing about the lock
     snprintf(longer, sizeof longer, "%s/%0300d", folder, 0);
     EXPECT(file_lock_there(longer, &l));
+
     // below a file there is no lock
     snprintf(under, sizeof under, "%s/.lock", folder);
     EXPECT(!file_lock_there(under, &l));
@@ -399,6 +411,7 @@ TEST(file_clean)
                  pids[i]);
         write_text(path, "x");
     }
+
     static const char *const kept[] = {"a.tmp",    "tmp.12",
                                        "a.tmp.x",  "a.tmp.",
                                        "a.tmp.1x", "a.tmp.12345678901"};
@@ -406,11 +419,13 @@ TEST(file_clean)
         snprintf(path, sizeof path, "%s/%s", folder, kept[i]);
         write_text(path, "x");
     }
+
     // drafts of a dead process and of an earlier one with the id of this
     // process; the parent lives
     EXPECT(file_clean(folder, &removed));
     EXPECT_INT(removed, 2);
     EXPECT_INT(count_files(folder, ""), 7);
+
     // a draft in use stays, for this process and for others
     Draft d;
     snprintf(path, sizeof path, "%s/y", folder);
@@ -419,6 +434,7 @@ TEST(file_clean)
     EXPECT_INT(removed, 0);
     EXPECT_INT(in_child(clean_it, folder), 0);
     EXPECT(draft_commit(&d, NULL, NULL));
+
     // drafts in subfolders too, except through a link
     char below[PATHS + 32], other[PATHS];
     snprintf(below, sizeof below, "%s/samples/deep", folder);
@@ -430,6 +446,7 @@ TEST(file_clean)
                  (long)dead);
         write_text(path, "x");
     }
+
     snprintf(path, sizeof path, "%s/link", folder);
     REQUIRE(!symlink(other, path));
     EXPECT(file_clean(folder, &removed));

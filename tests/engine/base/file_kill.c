@@ -76,15 +76,18 @@ static pid_t start(const char *path)
     fflush(stdout);
     pid_t pid = fork();
     REQUIRE(pid >= 0);
+
     if (!pid) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL)) _exit(UNSTEPPED);
         raise(SIGSTOP);
         if (save(path, 2)) _exit(0);
         _exit(strstr(err_text(), "w.safetensors") ? 1 : 3);
     }
+
     int status;
     REQUIRE(waitpid(pid, &status, 0) == pid);
     if (WIFEXITED(status)) SKIP("stepping a process (ptrace) is not allowed");
+
     // marks stops at system calls, and kills the child if this process dies
     long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL;
     REQUIRE(!ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)options));
@@ -117,6 +120,7 @@ static void kill_everywhere(const char *name, bool old)
     int seen[3] = {0}, stale_drafts = 0, status = 0;
     snprintf(folder, sizeof folder, "%s/%s", test_folder(), name);
     bool ended = false;
+
     for (int k = 1; !ended; k++) {
         REQUIRE(k < CALLS);
         begin(folder, path, old);
@@ -136,7 +140,9 @@ static void kill_everywhere(const char *name, bool old)
         EXPECT_INT(left_over(folder, &stale), 0);
         stale_drafts += stale;
     }
+
     EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+
     // the kills came before, within and after the critical calls (their number
     // depends on the allocator; that of a sanitizer has more)
     EXPECT(seen[old] > 20);
@@ -180,6 +186,7 @@ static bool failing(const char *path, int k, int error, bool on, int *code)
     pid_t pid = start(path);
     struct user_regs_struct r;
     int count = 0, status;
+
     while (step(pid, &status)) {
         REQUIRE(!ptrace(PTRACE_GETREGS, pid, NULL, &r));
         bool hit = is_fallible((long)r.orig_rax, error) &&
@@ -193,6 +200,7 @@ static bool failing(const char *path, int k, int error, bool on, int *code)
         if (hit && error) r.rax = (unsigned long long)-error;
         if (hit) REQUIRE(!ptrace(PTRACE_SETREGS, pid, NULL, &r));
     }
+
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     return count >= k;
 }
@@ -203,9 +211,11 @@ TEST(file_order_of_calls)
     char folder[PATHS], path[PATHS + 16], order[64] = "";
     struct user_regs_struct r;
     int status, n = 0;
+
     snprintf(folder, sizeof folder, "%s/order", test_folder());
     begin(folder, path, true);
     pid_t pid = start(path);
+
     while (step(pid, &status)) {
         REQUIRE(!ptrace(PTRACE_GETREGS, pid, NULL, &r));
         char c = r.orig_rax == SYS_pwrite64  ? 'w'
@@ -232,6 +242,7 @@ TEST(file_fails_at_every_call)
                 {0, false}};
     char folder[PATHS], path[PATHS + 16];
     snprintf(folder, sizeof folder, "%s/failed", test_folder());
+
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         int codes[2] = {0}, code;
         bool more = true;
@@ -264,8 +275,10 @@ TEST(file_killed_at_random)
     int rounds = getenv("SEG_SOAK") ? 200 : 20, newest = 0;
     char folder[PATHS], path[PATHS + 16];
     uint32_t state = 12345;
+
     snprintf(folder, sizeof folder, "%s/random", test_folder());
     begin(folder, path, true);
+
     for (int i = 0; i < rounds; i++) {
         int tell[2], last = 0, done;
         REQUIRE(!pipe(tell));

@@ -53,6 +53,7 @@ TEST(json_that_is_none)
     };
     Arena mem = {NULL};
     JsonValue *v;
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         EXPECT_FAIL(json_parse(rows[i].text, "text", &mem, &v), rows[i].part);
         EXPECT(!strncmp(err_text(), "text: ", 6));

@@ -25,6 +25,7 @@ TEST(mem_sizes)
     EXPECT(size_add(half, half + 1, &out));
     EXPECT(out == PTRDIFF_MAX);
     EXPECT(size_mul(0, SIZE_MAX, &out) && out == 0);
+
     // beyond what a pointer difference holds, and beyond size_t
     EXPECT_FAIL(size_add(half + 1, half + 1, &out),
                 "4611686018427387904 + 4611");
@@ -39,6 +40,7 @@ TEST(mem_blocks)
     long live = mem_live();
     static const size_t sizes[] = {0, 1, 63, 64, 65, 4096, 1 << 20};
     void *p[7];
+
     for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; i < 7; i++) {
             REQUIRE(p[i] = mem_alloc(sizes[i]));
@@ -49,6 +51,7 @@ TEST(mem_blocks)
         for (int i = 0; i < 7; i++) mem_free(p[i]);
         EXPECT_INT(mem_live(), live);
     }
+
     mem_free(NULL);
     EXPECT_INT(mem_live(), live);
     char *text = mem_strdup("a text");
@@ -62,6 +65,7 @@ TEST(mem_pages_are_clean)
     long live = mem_live();
     static const size_t sizes[] = {0, 1, 65, 4096, 1 << 20, 5 << 20};
     char *p[6];
+
     for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; i < 6; i++) {
             REQUIRE(p[i] = mem_pages(sizes[i]));
@@ -76,6 +80,7 @@ TEST(mem_pages_are_clean)
         for (int i = 0; i < 6; i++) mem_pages_free(p[i]);
         EXPECT_INT(mem_live(), live);
     }
+
     mem_pages_free(NULL);
     EXPECT(!mem_pages(PTRDIFF_MAX));
     EXPECT(!mem_pages(SIZE_MAX));
@@ -93,6 +98,7 @@ TEST(mem_grows_and_shrinks)
     EXPECT(filled(q, 7, 100));
     REQUIRE(p = mem_realloc(q, 10));
     EXPECT(filled(p, 7, 10));
+
     // a failure leaves the old block untouched
     EXPECT(!mem_realloc(p, (size_t)PTRDIFF_MAX + 1));
     EXPECT(strstr(err_text(), "no memory: 9223372036854775808 bytes needed"));
@@ -173,6 +179,7 @@ TEST(mem_arena)
     Arena a = {NULL};
     long live = mem_live();
     char *first = arena_alloc(&a, 3), *p, *next;
+
     REQUIRE(first);
     EXPECT(aligned(first) && filled(first, 0, 3));
     memcpy(first, "ab", 3);
@@ -180,6 +187,7 @@ TEST(mem_arena)
     REQUIRE(next = arena_alloc(&a, 0));
     EXPECT(p != next && aligned(p) && aligned(next));
     EXPECT_INT(mem_live(), live + 1); // still one block
+
     // larger than a block; then a small one again
     size_t large = 300 * 1000;
     REQUIRE(p = arena_alloc(&a, large));
@@ -211,6 +219,7 @@ TEST(mem_arena_rewinds)
     char *kept = arena_strdup(&a, "kept");
     ArenaMark m = arena_mark(&a);
     char *old = NULL;
+
     for (int turn = 0; turn < 3; turn++) {
         char *p = arena_alloc(&a, 1000);
         REQUIRE(p && kept);
@@ -223,6 +232,7 @@ TEST(mem_arena_rewinds)
         EXPECT_INT(mem_live(), live + 1);
         EXPECT_TEXT(kept, "kept");
     }
+
     arena_rewind(&a, empty);
     EXPECT_INT(mem_live(), live);
     EXPECT(!a.top);
@@ -238,6 +248,7 @@ TEST(mem_arena_without_memory)
     EXPECT(!mem_strdup("x"));
     mem_fail_after(-1, false);
     REQUIRE(arena_alloc(&a, 8));
+
     // room in an existing block needs no request
     mem_fail_after(0, true);
     EXPECT(arena_alloc(&a, 8));

@@ -54,6 +54,7 @@ TEST(mem_room_of_a_group)
     put(r, "/sys/fs/cgroup/job/memory.max", "1000000\n");
     put(r, "/sys/fs/cgroup/job/memory.current", "600000\n");
     EXPECT_INT(mem_room(r), 400000);
+
     // the kernel drops cached files first
     put(r, "/sys/fs/cgroup/job/memory.stat",
         "anon 200000\nfile 390000\ninactive_file 100000\n");
@@ -62,6 +63,7 @@ TEST(mem_room_of_a_group)
         "anon 200000\nfile 390000\ninactive_file 100000\n"
         "active_file 50000\n");
     EXPECT_INT(mem_room(r), 550000);
+
     // a throttling limit, without a kill
     put(r, "/sys/fs/cgroup/job/memory.high", "800000\n");
     EXPECT_INT(mem_room(r), 350000);
@@ -108,6 +110,7 @@ TEST(mem_room_is_asked_before_memory_is_filled)
     struct rlimit was, now;
     REQUIRE(!getrlimit(RLIMIT_DATA, &was));
     if (was.rlim_cur != RLIM_INFINITY) return;
+
     // data of this process in pages: the sixth number of statm
     long long pages[6] = {0};
     FILE *f = fopen("/proc/self/statm", "r");

@@ -18,6 +18,7 @@ TEST(rng_known_answers)
         {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0,
          0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1},
     };
+
     for (int r = 0; r < 3; r++) {
         const uint32_t *c = row[r];
         Rng rng = {.seed = (uint64_t)c[5] << 32 | c[4],
@@ -60,12 +61,14 @@ TEST(rng_uniform_cells)
     enum { CELLS = 256 };
     Rng r = {.seed = 42, .stream = RNG_TEST};
     int unit[CELLS] = {0}, below[CELLS] = {0};
+
     for (uint32_t i = 0; i < DRAWS; i++) {
         unit[(int)(rng_uniform(&r, i) * CELLS)]++;
         uint32_t b = rng_below(&r, DRAWS + i, CELLS);
         REQUIRE(b < CELLS);
         below[b]++;
     }
+
     double want = (double)DRAWS / CELLS, x = 0, y = 0;
     for (int i = 0; i < CELLS; i++) {
         x += (unit[i] - want) * (unit[i] - want) / want;
@@ -79,6 +82,7 @@ TEST(rng_normal_moments)
 {
     Rng r = {.seed = 7, .stream = RNG_TEST};
     double m[5] = {0}, lag = 0, last = 0;
+
     for (uint32_t i = 0; i < DRAWS; i++) {
         double x = rng_normal(&r, i), power = 1;
         REQUIRE(isfinite(x));
@@ -86,6 +90,7 @@ TEST(rng_normal_moments)
         lag += x * last / DRAWS;
         last = x;
     }
+
     // variances of x, x^2, x^3 and x^4 are 1, 2, 15 and 96
     double se = 1 / sqrt(DRAWS);
     EXPECT_NEAR(m[1], 0, 5 * se);
@@ -119,6 +124,7 @@ TEST(rng_permutation_is_one)
         seen[order[i]] = true;
         fixed += order[i] == i;
     }
+
     EXPECT(fixed < 8); // a random order has one fixed point on average
     rng_permutation(&r, N, again);
     EXPECT(!memcmp(order, again, sizeof order));
@@ -135,12 +141,14 @@ TEST(rng_permutation_has_all_orders)
     enum { TRIES = 24000 };
     int count[256] = {0};
     double x = 0;
+
     for (uint32_t e = 0; e < TRIES; e++) {
         Rng r = {.seed = 9, .stream = RNG_SHUFFLE, .epoch = e};
         uint32_t o[4];
         rng_permutation(&r, 4, o);
         count[o[0] | o[1] << 2 | o[2] << 4 | o[3] << 6]++;
     }
+
     int orders = 0;
     for (int i = 0; i < 256; i++) {
         if (!count[i]) continue;
@@ -148,6 +156,7 @@ TEST(rng_permutation_has_all_orders)
         x += (count[i] - TRIES / 24.0) * (count[i] - TRIES / 24.0) /
              (TRIES / 24.0);
     }
+
     EXPECT_INT(orders, 24);
     EXPECT_NEAR(x, 23, 5 * 6.8);
 }
@@ -164,6 +173,7 @@ TEST(rng_streams_do_not_overlap)
     // 128-bit blocks are compared by 64 bits; equal halves by chance 1e-12.
     enum { EACH = 1000, KINDS = 6 };
     static uint64_t seen[EACH * KINDS];
+
     for (uint32_t i = 0; i < EACH * KINDS; i++) {
         uint32_t k = i / KINDS + 1, out[4], block = 0;
         Rng r = {.seed = 3, .stream = RNG_TEST};
@@ -189,6 +199,7 @@ TEST(rng_streams_do_not_overlap)
         rng_block(&r, block, out);
         seen[i] = (uint64_t)out[0] << 32 | out[1];
     }
+
     qsort(seen, EACH * KINDS, sizeof *seen, compare);
     for (int i = 1; i < EACH * KINDS; i++)
         if (seen[i] == seen[i - 1]) REQUIRE(!"distinct blocks");

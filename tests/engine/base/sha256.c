@@ -33,17 +33,20 @@ TEST(sha256_million)
                                "f1809a48a497200e046d39ccc7112cd0";
     char text[SHA256_TEXT], piece[999], path[4096];
     Sha256 s;
+
     memset(piece, 'a', sizeof piece);
     snprintf(path, sizeof path, "%s/million", test_folder());
     FILE *f = fopen(path, "wb");
     REQUIRE(f);
     sha256_begin(&s);
+
     for (size_t left = 1000000; left;) {
         size_t n = left < sizeof piece ? left : sizeof piece;
         sha256_add(&s, piece, n);
         EXPECT(fwrite(piece, 1, n, f) == n);
         left -= n;
     }
+
     fclose(f);
     sha256_end(&s, text);
     EXPECT(!strcmp(text, want));

@@ -38,6 +38,7 @@ TEST(trace_of_several_threads)
     int64_t kept, lost;
     Arena mem = {0};
     JsonValue *v;
+
     REQUIRE(trace_open(&t));
     for (int i = 0; i < THREADS; i++)
         REQUIRE(!pthread_create(&thread[i], NULL, note, trace_hold(t)));
@@ -61,6 +62,7 @@ TEST(trace_is_bounded_and_says_what_it_lost)
     EXPECT_INT(kept, TRACE_MOST);
     EXPECT_INT(lost, 5);
     trace_drop(t);
+
     // the number of names is bounded too
     REQUIRE(trace_open(&t));
     for (int i = 0; i < 5000; i++) {
@@ -68,6 +70,7 @@ TEST(trace_is_bounded_and_says_what_it_lost)
         snprintf(name, sizeof name, "n%d", i);
         trace_put(t, "row", name, "kind", -1, 0, 1);
     }
+
     trace_events(t, &kept, &lost);
     EXPECT_INT(kept + lost, 5000);
     EXPECT(kept > 1000 && lost > 1000);
@@ -81,6 +84,7 @@ TEST(trace_is_ordered_json)
     Trace *t;
     Arena mem = {0};
     JsonValue *v;
+
     REQUIRE(trace_open(&t));
     const double at = clock_s();
     trace_put(t, "a \"row\"", "inner\\\n\xff\xc3\xa4", "k", 7, at, at + 1e-3);

@@ -18,7 +18,9 @@ TEST(judge_nan_never_passes)
         EXPECT(!near(bounds[i], NAN, NAN, 1));
         EXPECT(!near(bounds[i], NAN, 0, 0));
     }
+
     EXPECT(!near(BOUND_dot, 1, 1.5, NAN));
+
     // one bad element among good ones, at any index
     for (int at = 0; at < 5; at++) {
         double want[5] = {1, 2, 3, 4, 5}, got[5] = {1, 2, 3, 4, 5};
@@ -63,6 +65,7 @@ TEST(judge_blur)
 {
     double want[3] = {1, -1000, 0}, scale[3] = {0}, got[3];
     Judge j = {.bound = BOUND_dot, .scale = scale, .blur = 1e-4};
+
     for (int i = 0; i < 3; i++) {
         memcpy(got, want, sizeof got);
         got[i] += 0.099;
@@ -72,6 +75,7 @@ TEST(judge_blur)
         got[i] = NAN;
         EXPECT(!compare_arrays(&j, got, want, 3).ok);
     }
+
     double zero = 0, tiny = 1e-30;
     EXPECT(compare_arrays(&j, &zero, &zero, 1).ok);
     EXPECT(!compare_arrays(&j, &tiny, &zero, 1).ok);
@@ -113,6 +117,7 @@ TEST(judge_dot)
     // u (4 sqrt(chain) + 8) scale, with 1024 the longest chain
     double u = 0x1p-24, want = 0, scale = 2, got = 12 * u * 2;
     Judge j = {.bound = BOUND_dot, .scale = &scale, .chain = 1};
+
     EXPECT(compare_arrays(&j, &got, &want, 1).ok);
     got *= 1.001;
     EXPECT(!compare_arrays(&j, &got, &want, 1).ok);
@@ -120,6 +125,7 @@ TEST(judge_dot)
     EXPECT(compare_arrays(&j, &got, &want, 1).ok);
     got *= 1.001;
     EXPECT(!compare_arrays(&j, &got, &want, 1).ok);
+
     // rounding of a large result
     EXPECT(near(BOUND_dot, 1e6 + 0.05, 1e6, 0));
     EXPECT(!near(BOUND_dot, 1e6 + 0.07, 1e6, 0));
@@ -146,6 +152,7 @@ TEST(judge_nmse_room)
     double want[4] = {1, -1, 1, -1}, got[4] = {1, -1, 1.001, -1};
     double room[4] = {0, 0, 0.001, 0};
     Judge j = {.bound = BOUND_nmse};
+
     EXPECT(!compare_arrays(&j, got, want, 4).ok);
     j.room = room;
     EXPECT(compare_arrays(&j, got, want, 4).ok);

@@ -13,6 +13,7 @@ TEST(condition_room_is_by_element)
     const double want[5] = {1, 1, 1, 1, 1};
     const double plain[5] = {1 + 1e-7, 1.5, 1, 1 - 1e-7, 1 + 1e-7};
     const double *room = condition_room(plain, want, 5, &mem);
+
     REQUIRE(room);
     EXPECT_NEAR(room[0], 1.6e-6, 1e-12);
     EXPECT_NEAR(room[1], 0x1p-10, 0); // the upper limit
@@ -90,6 +91,7 @@ static void judged(OpCase c)
     opcase_agree(&c, &sane);
     scaled_op = (Op)c.attr.op;
     scaled_by = 1.001f;
+
     for (int back = 0; back < 2; back++) {
         Backend be = backend_cpu;
         OpCheck wrong = {.be = &be};
@@ -173,6 +175,7 @@ TEST(node_case_starts_as_the_network_does)
                  {{INIT_NORMAL, 0.5}, {FILL_NORMAL, 0, 0.5}},
                  {{INIT_CONST, 1}, {FILL_NORMAL, 0, 0}},
                  {{INIT_NORMAL, 0}, {FILL_NORMAL, 0, 0}}};
+
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         Graph g = {0};
         OpCase c;

@@ -37,6 +37,7 @@ static bool mutant_run(const Call *c)
         m.x[i] = *c->x[i];
         m.call.x[i] = &m.x[i];
     }
+
     if (current->before) current->before(&m);
     Op op = current->op;
     // another geometry may need more scratch than the caller allocated
@@ -308,6 +309,7 @@ static OpCase host_of(Op op)
 {
     OpCase c = {.attr = op_default(op), .rank = 2, .number = 1, .wrt = 1};
     c.x[0] = (Dims){2, 1, 7, 9, 5};
+
     if (op == OP_conv) {
         c.x[1] = (Dims){6, 1, 3, 3, 5};
         c.x[2] = (Dims){1, 1, 1, 1, 6};
@@ -315,6 +317,7 @@ static OpCase host_of(Op op)
         c.attr.conv.pw1 = c.attr.conv.dw = c.attr.conv.sh = 2;
         c.wrt = 7;
     }
+
     if (op == OP_batch_norm) {
         for (int i = 1; i < 5; i++) c.x[i] = (Dims){1, 1, 1, 1, 5};
         c.fill[4] = (Fill){FILL_RANGE, 0.5, 2};
@@ -322,6 +325,7 @@ static OpCase host_of(Op op)
         c.changes = 1 << 3 | 1 << 4;
         c.wrt = 7;
     }
+
     if (op == OP_maxpool) {
         c.attr.maxpool.kh = c.attr.maxpool.kw = 3;
         c.fill[0] = (Fill){FILL_CLASS, 0, 2};

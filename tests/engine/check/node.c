@@ -81,6 +81,7 @@ TEST(node_check_notices)
     node_check(&n.g, y, true, &k);
     EXPECT(k.worst > 0 && k.worst < 1);
     KernelFn *wrong[] = {shifted, lost_bias, no_gradient};
+
     for (int i = 0; i < 3; i++) {
         Backend be = backend_cpu;
         *(i < 2 ? &be.fwd[OP_conv] : &be.bwd[OP_conv]) = wrong[i];

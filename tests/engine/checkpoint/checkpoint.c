@@ -73,6 +73,7 @@ static void net_train(Net *n, int count)
     PlanInput input[] = {{n->image, {2, 1, 4, 5, 2}},
                          {n->target, {2, 1, 4, 5, 3}}};
     REQUIRE(session_plan(s, true, input, 2, &p) && session_bind(s, p));
+
     for (int i = 0; i < count; i++) {
         float x[2 * 2 * PIXELS], t[2 * 3 * PIXELS];
         int64_t at = session_state(s).count;
@@ -124,6 +125,7 @@ static void resume_on(const char *device)
     Arena mem = {0};
     Meta m;
     Net n;
+
     in_folder(at3, "resume", "3.safetensors");
     in_folder(at6, "resume", "6.safetensors");
     in_folder(again, "resume", "again.safetensors");
@@ -143,6 +145,7 @@ static void resume_on(const char *device)
     EXPECT_TEXT(meta_get(&m, "contents"), "full");
     EXPECT_TEXT(m.note, "");
     EXPECT(!meta_get(&m, "crc32c.header"));
+
     // a loaded state is saved unchanged, with its metadata
     REQUIRE(checkpoint_save(again, n.session, true, &m));
     EXPECT(same_files(at3, again));
@@ -172,6 +175,7 @@ static void keep_on(const char *device)
     char text[] = "17"; // Lua may move the texts of its pairs
     MetaPair pair = {"cursor", text};
     Net n;
+
     in_folder(act, "kept", "then.safetensors");
     in_folder(later, "kept", "later.safetensors");
     net_open(&n, "enc.conv1", 3, device, true);
@@ -203,6 +207,7 @@ TEST(checkpoint_layout)
     char path[PATHS];
     Net n;
     Safetensors f;
+
     net_open(&n, "enc.conv1", 3, "ref", true);
     net_train(&n, 2);
     Params *p = session_params(n.session);
@@ -224,6 +229,7 @@ TEST(checkpoint_layout)
     };
     REQUIRE(f.count == 11);
     for (int i = 0; i < 11; i++) EXPECT_TEXT(f.tensor[i].name, names[i]);
+
     // PyTorch's order: (Co,Ci,kh,kw) in the file, (Co,kh,kw,Ci) in memory
     EXPECT_INT(f.tensor[0].axes, 4);
     EXPECT_INT(f.tensor[0].shape[1], 2);
@@ -238,6 +244,7 @@ TEST(checkpoint_layout)
             for (int k = 0; k < 9; k++)
                 EXPECT(file[(co * 2 + ci) * 9 + k] ==
                        memory[(co * 9 + k) * 2 + ci]);
+
     safetensors_close(&f);
     net_close(&n);
 }
@@ -248,15 +255,18 @@ TEST(checkpoint_weights)
     Arena mem = {0};
     Meta m;
     Net n, other;
+
     net_open(&n, "enc.conv1", 3, "ref", true);
     net_train(&n, 2);
     in_folder(path, "weights", "w.safetensors");
     in_folder(full, "weights", "full.safetensors");
     REQUIRE(checkpoint_save(path, n.session, false, &meta));
     REQUIRE(checkpoint_save(full, n.session, true, &meta));
+
     // into a network without training and with another real type
     net_open(&other, "enc.conv1", 3, "cpu", false);
     const char *const files[] = {path, full};
+
     for (int i = 0; i < 2; i++) {
         REQUIRE(checkpoint_load(files[i], other.session, false, &mem, &m));
         double a[54], b[54];
@@ -270,6 +280,7 @@ TEST(checkpoint_weights)
         }
         EXPECT_INT(session_state(other.session).count, 0);
     }
+
     EXPECT_FAIL(
         checkpoint_load(path, n.session, true, &mem, &m),
         "weights/w.safetensors: checkpoint: it has weights but no "
@@ -297,6 +308,7 @@ TEST(checkpoint_of_another_network)
     Arena mem = {0};
     Meta m;
     Net n, other;
+
     net_open(&n, "enc.conv1", 3, "ref", true);
     REQUIRE(
         checkpoint_save(in_folder(path, "other", "w"), n.session, true, &meta));
@@ -346,6 +358,7 @@ TEST(checkpoint_lists_three)
     Net n;
     char name[13][16];
     StTensor t[13] = {{.name = NULL}};
+
     for (int i = 0; i < 13; i++) {
         snprintf(name[i], sizeof name[i], "x%02d", i);
         t[i] = (StTensor){.name = name[i], .type = ST_F32};
@@ -392,6 +405,7 @@ TEST(checkpoint_import)
         {.name = "1.num_batches_tracked", .type = ST_I64},
         {.name = "extra", .type = ST_F32, .axes = 1, .shape = {9}},
     };
+
     REQUIRE(safetensors_save(in_folder(path, "import", "w"),
                              &(StWrite){t, 7, NULL, 0, fill_ones, t}));
     net_open(&n, "enc.conv1", 3, "cpu", true);
@@ -408,6 +422,7 @@ TEST(checkpoint_import)
     EXPECT_FAIL(
         checkpoint_import(path, n.session, to_ours, &ctx, false, &mem, &m),
         "1.bias and extra are both renamed to norm1.bias");
+
     // a run cannot resume from it
     EXPECT_FAIL(checkpoint_load(path, n.session, true, &mem, &m),
                 "no optimiser state");
@@ -423,6 +438,7 @@ TEST(checkpoint_damaged)
     Arena mem = {0};
     Meta m;
     Net n;
+
     net_open(&n, "enc.conv1", 3, "cpu", true);
     net_train(&n, 2);
     snapshot(&n, before, "before");
@@ -433,6 +449,7 @@ TEST(checkpoint_damaged)
                 "tensor \"optim.v.norm1.weight\" is damaged (checksum ");
     EXPECT_FAIL(checkpoint_load(path, n.session, true, &mem, &m),
                 "tensor \"optim.v.norm1.weight\" is damaged (checksum ");
+
     // a damaged moment is refused even if only weights are loaded
     EXPECT_FAIL(checkpoint_load(path, n.session, false, &mem, &m),
                 "is damaged");
@@ -463,6 +480,7 @@ TEST(checkpoint_not_finite)
     Arena mem = {0};
     Meta m;
     Net n;
+
     net_open(&n, "enc.conv1", 3, "ref", true);
     Params *p = session_params(n.session);
     int bias = params_find(p, "norm1.bias");
@@ -473,11 +491,13 @@ TEST(checkpoint_not_finite)
     EXPECT_FAIL(checkpoint_save(path, n.session, true, &meta),
                 "not saved: norm1.bias is not finite (nan at element 1)");
     EXPECT(strstr(err_text(), "w.safetensors"));
+
     // the old file is still there; a moment may have overflowed
     REQUIRE(checkpoint_load(path, n.session, true, &mem, &m));
     REQUIRE(params_write(p, bias, PARAM_STATE, 1, huge));
     EXPECT(checkpoint_save(path, n.session, true, &meta));
     EXPECT(checkpoint_load(path, n.session, true, &mem, &m));
+
     // another program's file may contain such a value
     REQUIRE(params_write(p, bias, PARAM_STATE, 1, (double[3]){0}));
     snapshot(&n, before, "before");
@@ -504,6 +524,7 @@ TEST(checkpoint_names)
     char path[PATHS];
     Net n;
     MetaPair shout = {"Epoch", "1"};
+
     net_open(&n, "optim.x", 3, "ref", false);
     in_folder(path, "names", "w.safetensors");
     EXPECT_FAIL(checkpoint_save(path, n.session, false, NULL),
@@ -526,6 +547,7 @@ TEST(checkpoint_no_memory)
     Arena mem = {0};
     Meta m;
     Net n;
+
     net_open(&n, "enc.conv1", 3, "ref", true);
     net_train(&n, 1);
     REQUIRE(checkpoint_save(in_folder(path, "memory", "w"), n.session, true,
@@ -534,6 +556,7 @@ TEST(checkpoint_no_memory)
     snapshot(&n, before, "before");
     long live = mem_live();
     int kept = 0;
+
     for (long k = 0;; k++) {
         REQUIRE(k < 2000);
         mem_fail_after(k, false);
@@ -547,6 +570,7 @@ TEST(checkpoint_no_memory)
         snapshot(&n, after, "after");
         kept += same_files(before, after);
     }
+
     EXPECT(kept >= 5);
     for (long k = 0;; k++) {
         REQUIRE(k < 2000);

@@ -53,6 +53,7 @@ TEST(checkpoint_formats)
 {
     char path[PATHS];
     in_folder(path, "formats", "w.safetensors");
+
     for (int sums = 0; sums < 2; sums++) {
         write_format(path, "segengine 2", sums);
         EXPECT_FAIL(checkpoint_verify(path),
@@ -61,6 +62,7 @@ TEST(checkpoint_formats)
                     "of segengine that wrote it, or a later one");
         EXPECT_INT(err_kind(), ERR_DATA);
     }
+
     write_format(path, "segengine 1", false);
     EXPECT_FAIL(checkpoint_verify(path), "w.safetensors: checkpoint: damaged: "
                                          "its checksums are missing");
@@ -104,11 +106,13 @@ TEST(checkpoint_loss_scale)
     Meta m;
     Optim o = optim_default(OPTIM_sgd);
     Net n;
+
     net_small(&n);
     n.scaled = true;
     net_open(&n, "cpu", 1, &o);
     in_folder(path, "scale", "checkpoint_good.safetensors");
     static const LossScale kept[] = {{1 << 20, 1999}, {1, 3}, {1, 0}};
+
     for (int i = 0; i < 3; i++) {
         REQUIRE(session_set_state(n.s, &(StepState){40 + i, kept[i], 0}));
         REQUIRE(checkpoint_save(path, n.s, true, NULL));
@@ -123,6 +127,7 @@ TEST(checkpoint_loss_scale)
         REQUIRE(checkpoint_meta(path, &mem, &m));
         EXPECT(!meta_get(&m, "loss_scale"));
     }
+
     // a run without a scale keeps the current one
     Net plain;
     net_small(&plain);
@@ -134,6 +139,7 @@ TEST(checkpoint_loss_scale)
     REQUIRE(checkpoint_load(path, n.s, true, &mem, &m));
     EXPECT_INT(session_state(n.s).count, 1);
     EXPECT_NEAR(session_state(n.s).scale.by, 4096, 0);
+
     // no save and no set while a step is pending
     Plan *p = net_plan(&plain, true, 2);
     net_feed(&plain, p, 1);
@@ -145,6 +151,7 @@ TEST(checkpoint_loss_scale)
                 "1 step is under way: collect them");
     net_free(&plain);
     StTensor t = {.name = "w", .axes = 1, .shape = {9}};
+
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         MetaPair pair[] = {{"contents", "full"},
                            {"format", CHECKPOINT_FORMAT},
@@ -161,6 +168,7 @@ TEST(checkpoint_loss_scale)
                     "steps; fix: load its weights instead");
         EXPECT_INT(session_state(n.s).count, 1);
     }
+
     net_free(&n);
     arena_release(&mem);
 }
@@ -178,6 +186,7 @@ TEST(checkpoint_newest)
         ten[PATHS], weights[PATHS];
     Arena mem = {0};
     const char *found, *said;
+
     in_folder(folder, "newest", NULL);
     EXPECT_FAIL(checkpoint_newest(folder, &mem, &found, &said),
                 "newest: no checkpoint_*.safetensors in this folder");
@@ -189,6 +198,7 @@ TEST(checkpoint_newest)
     write_checkpoint(ten, "newest", "0003", "full", "10");
     write_checkpoint(last, "newest", "last", "full", "10");
     write_checkpoint(weights, "newest", "old", "weights", "7");
+
     // compares numbers, not texts; among equals the last; older ones give no
     // message
     REQUIRE(checkpoint_newest(folder, &mem, &found, &said));
@@ -200,6 +210,7 @@ TEST(checkpoint_newest)
     EXPECT(strstr(said, "checkpoint_last.safetensors: safetensors: tensor "
                         "\"w\" is damaged (checksum "));
     EXPECT(said[strlen(said) - 1] == '\n' && strchr(said, '\n')[1] == 0);
+
     // truncated in the header, truncated to nothing, and a folder
     REQUIRE(!truncate(ten, 50) && !truncate(nine, 0) && !unlink(best));
     REQUIRE(file_mkdirs(best));

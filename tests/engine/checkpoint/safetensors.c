@@ -194,11 +194,13 @@ TEST(safetensors_foreign)
     };
     Safetensors f;
     char want[512];
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         EXPECT(!opens(rows[i].bytes, (size_t)rows[i].count, &f));
         snprintf(want, sizeof want, "f: safetensors: %s", rows[i].text);
         EXPECT_TEXT(err_text(), want);
     }
+
     EXPECT_FAIL(safetensors_open("/no/such/file", &f),
                 "cannot open /no/such/file: No such file or directory");
     EXPECT_FAIL(safetensors_open("/", &f), "/ is a folder, not a file");
@@ -212,6 +214,7 @@ TEST(safetensors_unusual)
     char file[ROOM];
     Safetensors f;
     double x[8];
+
     // any order, spaces, escapes, a scalar, an empty tensor, trailing spaces
     size_t size = make(
         file,
@@ -221,6 +224,7 @@ TEST(safetensors_unusual)
         "\"\xc3\xbc\":{\"dtype\":\"F32\",\"shape\":[0,3],"
         "\"data_offsets\":[6,6]}}   ",
         6);
+
     REQUIRE(opens(file, size, &f));
     EXPECT_INT(f.count, 3);
     EXPECT_TEXT(f.tensor[0].name, "a/\\");
@@ -239,10 +243,12 @@ TEST(safetensors_unusual)
     EXPECT(safetensors_read_f64(&f, 2, x));
     EXPECT(safetensors_verify(&f));
     safetensors_close(&f);
+
     // a file without tensors is valid
     REQUIRE(opens(file, make(file, "{}", 0), &f));
     EXPECT_INT(f.count, 0);
     safetensors_close(&f);
+
     // a header of 640 bytes begins like a pickle
     char header[641];
     memset(header, ' ', 640);
@@ -280,6 +286,7 @@ TEST(safetensors_types)
     };
     char file[ROOM], header[256];
     Safetensors f;
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int n = rows[i].bytes;
         snprintf(header, sizeof header,
@@ -295,6 +302,7 @@ TEST(safetensors_types)
         for (int k = 0; k < 3; k++) EXPECT(x[k] == rows[i].want);
         safetensors_close(&f);
     }
+
     // NaN stays NaN
     size_t size = make(file,
                        "{\"a\":{\"dtype\":\"F16\",\"shape\":[],"
@@ -314,6 +322,7 @@ TEST(safetensors_limits)
     char *header = malloc((size_t)(ST_ENTRIES + 2) * ENTRY), name[300];
     char *file = malloc((size_t)(ST_ENTRIES + 2) * ENTRY + 8);
     Safetensors f;
+
     for (int extra = -1; extra <= 1; extra++) {
         int count = ST_ENTRIES + extra;
         size_t n = 0;
@@ -334,9 +343,11 @@ TEST(safetensors_limits)
             EXPECT_TEXT(err_text(), "f: safetensors: more than 65536 tensors");
         safetensors_close(&f);
     }
+
     free(header);
     free(file);
     char small[ROOM], text[ROOM];
+
     for (int n = 255; n <= 257; n++) {
         memset(name, 'n', sizeof name);
         name[n] = 0;
@@ -348,6 +359,7 @@ TEST(safetensors_limits)
                                     "(1 to 256 are allowed)");
         safetensors_close(&f);
     }
+
     for (int axes = 7; axes <= 9; axes++) {
         snprintf(text, sizeof text, "{\"a\":" T("[%.*s]", "[0,4]") "}",
                  2 * axes - 1, "1,1,1,1,1,1,1,1,1");

@@ -62,6 +62,7 @@ TEST(safetensors_written)
     Arena mem = {0};
     size_t size, again_size;
     char *bytes = sample_bytes(&mem, &size);
+
     // the file, byte for byte: a stable format
     static const char want[] =
         "{\"__metadata__\":{\"crc32c.header\":\"XXXXXXXX\",\"crc32c.tensors\":"
@@ -74,6 +75,7 @@ TEST(safetensors_written)
         "\"data_offsets\":[36,39]},\"head.weight\":{\"dtype\":\"F32\","
         "\"shape\":[3,5],\"data_offsets\":[39,99]}}";
     uint64_t length;
+
     memcpy(&length, bytes, 8);
     EXPECT_INT((8 + length) % 64, 0);
     EXPECT_INT(size, 8 + length + 99);
@@ -82,6 +84,7 @@ TEST(safetensors_written)
         if (want[i] != 'X') EXPECT_INT(bytes[8 + i], want[i]);
     for (size_t i = sizeof want - 1; i < length; i++)
         EXPECT_INT(bytes[8 + i], ' ');
+
     // the caller's order does not matter
     char path[256], *again;
     in_folder(path, sizeof path, "again.safetensors");
@@ -92,6 +95,7 @@ TEST(safetensors_written)
     REQUIRE(file_read(path, 1 << 20, &mem, &again, &again_size));
     EXPECT_INT(again_size, size);
     EXPECT(again_size == size && !memcmp(bytes, again, size));
+
     // and it reads back
     Safetensors f;
     char data[64], ramp[64];
@@ -152,6 +156,7 @@ TEST(safetensors_truncated)
     Arena mem = {0};
     size_t size;
     char *bytes = sample_bytes(&mem, &size);
+
     REQUIRE(sound(bytes, size));
     for (size_t n = 0; n < size; n++) {
         char *part = malloc(n + !n);
@@ -170,6 +175,7 @@ TEST(safetensors_flipped)
     Arena mem = {0};
     size_t size;
     char *bytes = sample_bytes(&mem, &size);
+
     // every single bit, padding included, then two and three at random
     for (size_t bit = 0; bit < size * 8; bit++) {
         bytes[bit / 8] ^= (char)(1 << bit % 8);
@@ -177,6 +183,7 @@ TEST(safetensors_flipped)
             test_failed(__FILE__, __LINE__, "bit %zu is not seen", bit);
         bytes[bit / 8] ^= (char)(1 << bit % 8);
     }
+
     uint32_t state = 7;
     for (int round = 0; round < 100000; round++) {
         size_t at[3];
@@ -194,6 +201,7 @@ TEST(safetensors_flipped)
         for (int k = 0; k < flips; k++)
             bytes[at[k] / 8] ^= (char)(1 << at[k] % 8);
     }
+
     EXPECT(sound(bytes, size));
     arena_release(&mem);
 }
@@ -204,6 +212,7 @@ TEST(safetensors_damage_is_named)
     size_t size;
     char *bytes = sample_bytes(&mem, &size);
     Safetensors f;
+
     bytes[size - 1] ^= 1;
     REQUIRE(safetensors_memory("f", bytes, size, &f));
     char data[64];
@@ -221,8 +230,10 @@ TEST(safetensors_no_memory)
     Arena mem = {0};
     size_t size;
     char *bytes = sample_bytes(&mem, &size), path[256];
+
     in_folder(path, sizeof path, "memory.safetensors");
     long before = mem_live();
+
     for (int mode = 0; mode < 2; mode++) {
         bool ok = false;
         for (long n = 0; !ok && n < 1000; n++) {
@@ -262,12 +273,14 @@ TEST(safetensors_golden)
         {"i64", {-1, 2, 1LL << 40}}, {"i32", {-1, 2, 1 << 20}},
         {"u8", {0, 127, 255}},       {"bool", {0, 1, 1}},
     };
+
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         i = safetensors_find(&f, rows[r].name);
         REQUIRE(i >= 0 && safetensors_count(&f, i) == 3);
         REQUIRE(safetensors_read_f64(&f, i, x));
         for (int k = 0; k < 3; k++) EXPECT_NEAR(x[k], rows[r].want[k], 1e-9);
     }
+
     i = safetensors_find(&f, "norm.num_batches_tracked");
     REQUIRE(i >= 0 && f.tensor[i].axes == 0);
     REQUIRE(safetensors_read_f64(&f, i, x));

@@ -13,6 +13,7 @@ TEST(graph_append)
     Graph g = {.count = 0};
     int x, w, y, in[MAX_IN] = {-1, -1, -1, -1, -1, -1};
     Dims batch = image, kernel = {3, 1, 1, 1, 2};
+
     batch.n = 9;
     REQUIRE(graph_input(&g, "x", batch, 2, "a.lua:1", &x));
     REQUIRE(graph_param(&g, "w", kernel, 2, (Init){INIT_NORMAL, 2}, true, true,
@@ -39,6 +40,7 @@ TEST(graph_append)
     EXPECT_TEXT(n[2].name, "c");
     EXPECT_INT(graph_find(&g, "w"), 1);
     EXPECT_INT(graph_find(&g, "c"), -1); // labels are not looked up
+
     // the same label again is valid
     EXPECT(graph_op(&g, &conv, in, "c", "", &y));
     graph_free(&g);
@@ -51,6 +53,7 @@ TEST(graph_refuses)
     Graph g = {.count = 0};
     int x, out = 77, in[MAX_IN] = {0, -1, -1, -1, -1, -1};
     char longest[300];
+
     memset(longest, 'n', sizeof longest);
     longest[sizeof longest - 1] = 0;
     REQUIRE(graph_input(&g, "x", image, 2, "a.lua:1", &x));
@@ -107,6 +110,7 @@ TEST(graph_attributes_have_ranges)
 {
     Graph g = {.count = 0};
     int out, in[MAX_IN] = {-1, -1, -1, -1, -1, -1}, limits = 0;
+
     for (int op = 0; op < OP_COUNT; op++) {
         const OpInfo *info = &op_info[op];
         for (int i = 0; i < info->attrs; i++) {
@@ -129,11 +133,13 @@ TEST(graph_attributes_have_ranges)
             }
         }
     }
+
     EXPECT(limits > 30);
     Attr dice = op_default(OP_bce_dice), leaky = op_default(OP_leaky_relu);
     dice.bce_dice.eps = -1;
     EXPECT_FAIL(graph_op(&g, &dice, in, "", "", &out),
                 "bce_dice: eps is -1, want a number of 0 or more");
+
     // the minimum is just above 0
     leaky.leaky_relu.slope = 0;
     EXPECT_FAIL(graph_op(&g, &leaky, in, "", "", &out),
@@ -147,6 +153,7 @@ TEST(graph_running_statistics_are_parameters)
     Graph g = {.count = 0};
     int x, v, value, mean, var, gamma, out;
     Dims image_of_4 = {1, 1, 1, 1, 4};
+
     REQUIRE(graph_input(&g, "x", image_of_4, 0, "", &x));
     REQUIRE(graph_input(&g, "v", image_of_4, 0, "", &v));
     REQUIRE(graph_param(&g, "mean", image_of_4, RANK_VECTOR, zero, false, false,
@@ -159,12 +166,14 @@ TEST(graph_running_statistics_are_parameters)
     int in[MAX_IN] = {gamma, -1, -1, -1, -1, -1};
     REQUIRE(graph_op(&g, &relu, in, "", "", &value));
     const int running[][2] = {{v, var}, {mean, v}, {value, var}, {mean, gamma}};
+
     for (int i = 0; i < 4; i++) {
         int want[MAX_IN] = {x, -1, -1, running[i][0], running[i][1], -1};
         EXPECT_FAIL(graph_op(&g, &norm, want, "", "", &out),
                     i % 2 ? "running variance must be a parameter"
                           : "running mean must be a parameter");
     }
+
     int good[MAX_IN] = {x, -1, -1, mean, var, -1};
     EXPECT(graph_op(&g, &norm, good, "", "", &out));
     graph_free(&g);
@@ -229,10 +238,12 @@ TEST(graph_text_of_a_unet)
     EXPECT(strstr(all, "\nparam p1.weight 4 1 3 3 2 2 1 1\n"));
     EXPECT(strstr(all, " ph0=1 ph1=1"));
     EXPECT(!strstr(all, " sh=1")); // defaults are omitted
+
     // the output alone needs no target, no loss and no dead node
     char *one = there_and_back(&n.g, n.root, 1, &mem);
     EXPECT(!strstr(one, "target") && !strstr(one, "bce"));
     EXPECT(!strstr(one, n.g.node[dead].name));
+
     // parameters, labels and structure equal those of the graph
     Graph back = {.count = 0};
     int root[1], roots;
@@ -256,14 +267,17 @@ TEST(graph_text_of_attributes)
                                    0.333333343f,    0,      7e30f};
     Net n;
     Arena mem = {NULL};
+
     net_new(&n);
     int x = net_input(&n, "x", image, 2), roots[64], count = 0;
+
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         Attr a = op_default(OP_scale);
         a.scale.mul = values[i];
         a.scale.add = -values[i];
         roots[count++] = net_row(&n, a, &x, 1);
     }
+
     Attr slice = op_default(OP_slice);
     slice.slice.h0 = 1, slice.slice.h = 3, slice.slice.c0 = 1;
     roots[count++] = net_row(&n, slice, &x, 1);
@@ -290,6 +304,7 @@ TEST(graph_text_of_many_roots)
     Arena mem = {NULL};
     Graph back = {.count = 0};
     int roots[40], at[40], count;
+
     net_new(&n);
     int x = net_input(&n, "x", image, 2);
     for (int i = 0; i < 40; i++) roots[i] = net_relu(&n, x);
@@ -379,6 +394,7 @@ TEST(graph_text_refused)
         {HEAD X "slice y 0 a a a a a a a a a a a a a a a a a\nroot 0\n",
          "20 words, want 2 to 19"},
     };
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Graph g = {.count = 0};
         int root[4], roots;
@@ -395,6 +411,7 @@ static void planned(const Graph *g, const int *root, int roots)
     Params q;
     Plan *p = NULL;
     int inputs = 0;
+
     for (int i = 0; i < g->count && inputs < 8; i++)
         if (g->node[i].kind == NODE_INPUT)
             in[inputs++] = (PlanInput){i, g->node[i].y.dim};
@@ -421,11 +438,13 @@ static bool survives(const char *text)
     Arena mem = {NULL};
     int root[8], roots;
     bool ok = graph_parse(text, &g, root, &roots, 8);
+
     if (ok) {
         there_and_back(&g, root, roots, &mem);
         planned(&g, root, roots);
     } else
         EXPECT(*err_text() && !strchr(err_text(), '\n'));
+
     arena_release(&mem);
     graph_free(&g);
     return ok;
@@ -463,12 +482,14 @@ TEST(graph_text_damaged)
     Net n;
     Arena mem = {NULL};
     char *text;
+
     net_small(&n);
     REQUIRE(graph_print(&n.g, (int[]){n.loss, n.root[0]}, 2, &mem, &text));
     size_t size = strlen(text);
     char *copy = arena_alloc(&mem, 2 * size + 64);
     int accepted = 0;
     enum { CASES = 4000 };
+
     for (uint32_t c = 0; c < CASES; c++) {
         Rng r = {.seed = 5, .stream = RNG_TEST, .sample = c};
         size_t at = rng_below(&r, 0, (uint32_t)size);
@@ -499,6 +520,7 @@ TEST(graph_text_damaged)
         }
         accepted += survives(copy);
     }
+
     // both outcomes must occur, otherwise little was tested
     EXPECT(accepted > CASES / 50 && accepted < CASES);
     arena_release(&mem);
@@ -530,6 +552,7 @@ TEST(graph_without_memory)
 {
     long live = mem_live();
     int failed = 0;
+
     for (long k = 0; k < 400; k++) {
         Graph g = {.count = 0};
         Arena mem = {NULL};

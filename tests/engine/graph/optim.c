@@ -87,6 +87,7 @@ TEST(optim_table)
         EXPECT_INT(o.kind, k);
         EXPECT_INT(optim_find(optim_info[k].name), k);
     }
+
     Optim o = optim_default(OPTIM_adamw);
     EXPECT_NEAR(optim_hyper(&o, "beta1"), 0.9, 0);
     EXPECT_NEAR(optim_hyper(&o, "beta2"), 0.999, 0);
@@ -114,6 +115,7 @@ TEST(optim_numbers_have_ranges)
         {OPTIM_sgd, 1, 1, NULL},
         {OPTIM_sgd, 2, NAN, "sgd: decay is not finite"},
     };
+
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Optim o = optim_default(row[i].kind);
         EXPECT(optim_valid(&o));
@@ -147,6 +149,7 @@ TEST(optim_golden)
         {"sgd", {0.875, 1}, 0.125, golden_nesterov},
     };
     Arena mem = {0};
+
     for (size_t i = 0; i < 2 * sizeof row / sizeof *row; i++) {
         const Backend *be = given_backend(i % 2);
         Optim o = optim_default(optim_find(row[i / 2].kind));
@@ -205,6 +208,7 @@ TEST(optim_first_step_by_hand)
         {OPTIM_sgd, 0, 2 + 0.125},
         {OPTIM_sgd, 0.5, 2 - 0.125},
     };
+
     for (size_t i = 0; i < 2 * sizeof row / sizeof *row; i++) {
         const Backend *be = given_backend(i % 2);
         Arena mem = {0};
@@ -260,6 +264,7 @@ static void update_in_parts(OptimKind kind, int64_t count)
     Arena mem = {0};
     Optim o = optim_default(kind);
     float *values[2] = {NULL, NULL};
+
     for (int run = 0; run < 2; run++) {
         void *dev = open_device(be, run ? 4 : 1);
         Blocks b = {
@@ -285,6 +290,7 @@ static void update_in_parts(OptimKind kind, int64_t count)
         blocks_close(&b);
         values[run] = b.p.t.data;
     }
+
     EXPECT(!memcmp(values[0], values[1], (size_t)count * sizeof(float)));
     arena_release(&mem);
 }
@@ -299,6 +305,7 @@ TEST(optim_sum_squares)
 {
     static const int64_t count[] = {0, 1, 7, 8, 9, 16384, 16385, LARGE};
     Arena mem = {0};
+
     for (size_t b = 0; b < 2; b++) {
         const Backend *be = given_backend(b);
         void *one = open_device(be, 1), *four = open_device(be, 4);

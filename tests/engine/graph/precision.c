@@ -78,6 +78,7 @@ TEST(precision_of_all_bits)
             EXPECT_INT(precision_bits(PRECISION_bf16, b), i);
         }
     }
+
     EXPECT_NEAR(precision_value(PRECISION_f16, 0x7bff), 65504, 0);
     EXPECT_NEAR(precision_value(PRECISION_f16, 0x8001), -0x1p-24, 0);
     EXPECT(precision_value(PRECISION_bf16, 0xff80) == -INFINITY);
@@ -109,6 +110,7 @@ TEST(precision_narrow_is_the_nearest)
                                    0x1001, 0x2fff, 0x3000, 0x3001,
                                    0x7fff, 0x8000, 0x8001, 0xffff};
     enum { LOWS = sizeof low / sizeof *low };
+
     for (uint32_t high = 0; high < 1 << 16; high++) {
         float x[LOWS];
         uint16_t y[LOWS];
@@ -137,6 +139,7 @@ TEST(precision_that_a_device_lacks)
                {"ref", "f32", PRECISION_bf16}};
     Net n;
     net_small(&n);
+
     for (int i = 0; i < 3; i++) {
         SessionSpec spec = {.graph = &n.g,
                             .root = n.root,

@@ -296,6 +296,7 @@ TEST(shape_ranks)
         {"add", "", "1,1,1,1,1 1,1,1,1,1", "1,1,1,1,1", -2},
     };
     CHECK_ROWS(rows);
+
     // operands of several ranks: the result has the largest
     Tensor x[MAX_IN] = {{{1, 1, 1, 1, 1}, F32, RANK_SCALAR, NULL},
                         {{2, 1, 4, 5, 3}, F32, 2, NULL}},
@@ -335,6 +336,7 @@ TEST(op_flops_count_multiply_adds_twice)
     a.conv.groups = 2;
     REQUIRE(op_shape(&a, x, &y));
     EXPECT_NEAR(op_flops(&a, x, &y), 2.0 * 2 * 6 * 6 * 4 * 9 * 3, 0);
+
     // 6 -> 4 channels, 2 x 2, stride 2: 16 x 16 x 4 results of 6 products
     x[1].dim = (Dims){6, 1, 2, 2, 4};
     up.upconv.sh = up.upconv.sw = 2;

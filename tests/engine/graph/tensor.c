@@ -36,6 +36,7 @@ TEST(tensor_shape_in_user_order)
          "2147483647x2147483647x2147483647x2147483647x2147483647 "
          "(N,C,D,H,W)"},
     };
+
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         int64_t shape[5];
         Dims dim;
@@ -74,6 +75,7 @@ TEST(tensor_size_limit)
     EXPECT(dims_valid((Dims){1, k, k, k, 4}, U8));
     EXPECT(!dims_valid((Dims){1, k, k, k, 8}, U8));
     EXPECT(!dims_valid((Dims){1 << 30, k, k, 1 << 30, 1 << 30}, U8));
+
     for (int i = 0; i < 5; i++) {
         int32_t e[5] = {1, 1, 1, 1, 1};
         e[i] = 0;
@@ -90,6 +92,7 @@ TEST(tensor_order_of_elements)
     float user[COUNT], back[COUNT], mem[COUNT];
     double wide[COUNT], mem64[COUNT];
     int i = 0;
+
     for (int n = 0; n < N; n++)
         for (int c = 0; c < C; c++)
             for (int d = 0; d < D; d++)
@@ -97,9 +100,11 @@ TEST(tensor_order_of_elements)
                     for (int w = 0; w < W; w++)
                         user[i++] = (float)(n * 10000 + c * 1000 + d * 100 +
                                             h * 10 + w);
+
     Tensor t = {{N, D, H, W, C}, F32, 3, mem}, t64 = t;
     t64.type = F64, t64.data = mem64;
     tensor_from_user(user, &t);
+
     for (int n = 0; n < N; n++)
         for (int d = 0; d < D; d++)
             for (int h = 0; h < H; h++)
@@ -109,8 +114,10 @@ TEST(tensor_order_of_elements)
                         EXPECT_INT(tensor_get(&t, at),
                                    n * 10000 + c * 1000 + d * 100 + h * 10 + w);
                     }
+
     tensor_to_user(&t, back);
     EXPECT(!memcmp(user, back, sizeof user));
+
     // through double and back
     tensor_to_user_f64(&t, wide);
     tensor_from_user_f64(wide, &t64);
@@ -146,6 +153,7 @@ TEST(tensor_order_of_many_channels)
         bool inside = n == 1 && at >= FROM && at < TO;
         EXPECT_INT(place[i], inside ? n * P * C + i % C * P + at : 0);
     }
+
     memset(back, 0, COUNT * sizeof *back);
     tensor_part_to_user(&t, back, 1, FROM, TO);
     for (int i = 0; i < COUNT; i++) {
@@ -179,6 +187,7 @@ TEST(tensor_to_f32_of_any_length)
         i16[i] = (int16_t)(INT16_MIN + 300 * i);
         f32[i] = 0.1f * (float)i;
     }
+
     for (int at = 0; at < 3; at++)
         for (int count = 0; at + count <= MOST; count++) {
             y[count] = -1;

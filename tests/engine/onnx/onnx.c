@@ -52,6 +52,7 @@ TEST(protobuf_messages_nest)
     proto_end(&p, outer);
     BYTES(&p, "\x1a\x05\x08\x96\x01\x22\x00");
     proto_clear(&p);
+
     // a length of two bytes moves the content
     outer = proto_begin(&p, 1);
     char text[201] = "";
@@ -72,10 +73,12 @@ TEST(onnx_save_without_memory)
     const char *const name[] = {"mask"};
     OnnxFacts facts;
     Net n;
+
     net_small(&n);
     net_open(&n, "ref", 1, NULL);
     snprintf(path, sizeof path, "%s/small.onnx", test_folder());
     const long live = mem_live();
+
     for (long k = 0;; k++) {
         REQUIRE(k < 5000);
         mem_fail_after(k, false);
@@ -86,6 +89,7 @@ TEST(onnx_save_without_memory)
         if (ok) break;
         EXPECT(strstr(err_text(), "no memory"));
     }
+
     EXPECT_INT(facts.probabilities, 1);
     uint64_t bytes;
     int fd;

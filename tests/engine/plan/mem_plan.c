@@ -52,6 +52,7 @@ static int u_shape(Buffer *b, int depth, const Rng *r)
     int n = 0, calls = 0, level[64], forward = 4 * (2 * depth + 1);
     for (int i = 0; i < 2 * depth + 1; i++)
         level[calls++] = i <= depth ? i : 2 * depth - i;
+
     for (int i = 0; i < calls; i++)
         for (int k = 0; k < 4; k++) {
             // half the image and twice the channels per level
@@ -80,6 +81,7 @@ TEST(place_random)
     static Buffer b[MOST];
     double worst = 0, sum = 0;
     enum { CASES = 300 };
+
     for (uint32_t c = 0; c < CASES; c++) {
         Rng r = {.seed = 2, .stream = RNG_TEST, .sample = c};
         int count = 1 + (int)rng_below(&r, 0, 120);
@@ -95,6 +97,7 @@ TEST(place_random)
         sum += share;
         if (share > worst) worst = share;
     }
+
     // the bound cannot always be reached, so single cases may differ
     if (worst > 1.25) test_failed(__FILE__, __LINE__, "worst %g", worst);
     EXPECT(sum / CASES < 1.08);
@@ -105,12 +108,14 @@ TEST(place_is_repeatable)
     static Buffer a[MOST], b[MOST];
     Rng r = {.seed = 3, .stream = RNG_TEST};
     int count = u_shape(a, 5, &r);
+
     // with equal sizes and lifetimes the order depends on the sort
     for (int i = 0; i < count; i++) {
         a[i].bytes = 512;
         b[i] = a[i];
         b[i].at = 77;
     }
+
     placed(a, count);
     placed(b, count);
     for (int i = 0; i < count; i++) EXPECT_INT(b[i].at, a[i].at);
@@ -123,10 +128,12 @@ TEST(place_few)
     EXPECT_INT(bytes, 0);
     Buffer b[3] = {{256, 0, 3, 7}, {512, 4, 5, 7}, {0, 2, 4, 7}};
     REQUIRE(place_buffers(b, 3, &bytes));
+
     // disjoint lifetimes: they share
     EXPECT_INT(bytes, 512);
     EXPECT_INT(b[0].at, 0);
     EXPECT_INT(b[1].at, 0);
+
     // the last call is included: call 3 uses both
     b[1].first = 3;
     REQUIRE(place_buffers(b, 3, &bytes));
@@ -162,18 +169,21 @@ TEST(place_many)
     Buffer *b = mem_alloc(3 * CHAIN * sizeof *b);
     size_t bytes;
     REQUIRE(b);
+
     for (int i = 0; i < CHAIN; i++) {
         const int back = 2 * CHAIN - 1 - i;
         b[3 * i] = (Buffer){256, i, back, 0};
         b[3 * i + 1] = (Buffer){256, back - 1, back, 0};
         b[3 * i + 2] = (Buffer){512, i, i, 0};
     }
+
     REQUIRE(place_buffers(b, 3 * CHAIN, &bytes));
     EXPECT(bytes <= (CHAIN + 3) * 256);
     int clashes = 0;
     for (int i = 0; i < 3 * CHAIN; i++)
         for (int k = i % 7; k < i; k += 7) clashes += overlap(&b[i], &b[k]);
     EXPECT_INT(clashes, 0);
+
     // the same result again
     const size_t at = b[2 * CHAIN].at;
     REQUIRE(place_buffers(b, 3 * CHAIN, &bytes));

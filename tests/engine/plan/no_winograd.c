@@ -24,6 +24,7 @@ TEST(no_winograd_reaches_every_call)
     PlanRig r;
     net_small(&n);
     plan_rig_open(&r, &n, &backend_cpu, 1, 1);
+
     for (int no = 0; no < 2; no++) {
         r.spec.no_winograd = no;
         r.spec.budget = 0;
@@ -35,6 +36,7 @@ TEST(no_winograd_reaches_every_call)
         plan_rig_plan(&r, true);
         EXPECT(convolutions(r.plan, no) > trained);
     }
+
     plan_rig_close(&r);
     net_free(&n);
 }
@@ -74,6 +76,7 @@ TEST(no_winograd_in_the_rows_of_a_plan)
     int a = net_conv(&n, x, 16, 3), b = net_conv(&n, net_relu(&n, a), 16, 3);
     n.root[n.roots++] = b;
     plan_rig_open(&r, &n, &backend_cpu, 1, 1);
+
     for (int no = 0; no < 2; no++) {
         const PlanRow *row;
         r.spec.no_winograd = no;
@@ -82,6 +85,7 @@ TEST(no_winograd_in_the_rows_of_a_plan)
         for (int i = 0; i < rows; i++) blurred += row[i].approximate;
         EXPECT_INT(blurred, no ? 0 : 2);
     }
+
     plan_rig_close(&r);
     net_free(&n);
 }
@@ -92,6 +96,7 @@ static bool read_run(const char *run, bool *no_winograd)
     char text[400];
     Arena mem = {NULL};
     Bundle *b;
+
     snprintf(text, sizeof text,
              "{\"version\": 1, \"network\": \"n\", \"inputs\": [\"image\"], "
              "\"output\": \"mask\", \"read\": {\"kind\": \"nifti\", "

@@ -29,12 +29,14 @@ TEST(params_places)
                 {"p2.running_var", 576, false}, {"p3.weight", 320, true},
                 {"p3.bias", 448, true}};
     REQUIRE(q.count == 7);
+
     for (int i = 0; i < 7; i++) {
         EXPECT_TEXT(q.list[i].name, want[i].name);
         EXPECT_INT(q.list[i].at, want[i].at);
         EXPECT_INT(q.list[i].trained, want[i].trained);
         EXPECT_INT(params_find(&q, want[i].name), i);
     }
+
     EXPECT_INT(params_find(&q, "p4.weight"), -1);
     EXPECT_INT(q.trained, 512);
     EXPECT_INT(q.total, 640);
@@ -44,6 +46,7 @@ TEST(params_places)
     EXPECT_INT(params_bytes(&q, F32, true, 2), (640 + 3 * 512) * 4);
     EXPECT_INT(params_bytes(&q, F64, true, 0), (640 + 512) * 8);
     params_free(&q);
+
     // only parameters that the roots need
     int first = n.g.node[n.root[0]].in[0];
     REQUIRE(params_list(&q, &n.g, &n.g.node[first].in[0], 1));
@@ -69,6 +72,7 @@ TEST(params_freeze_by_name)
         for (int i = 0; i < q.count; i++)
             EXPECT_INT(q.list[i].frozen, row[k].frozen[i] == '1');
     }
+
     EXPECT_FAIL(params_freeze(&q, "p"), "no trained parameter is called \"p\"");
     EXPECT_FAIL(params_freeze(&q, "p3.weights"), "begins with \"p3.weights.\"");
     EXPECT_FAIL(params_freeze(&q, "p2.running_var"), "no trained parameter");
@@ -147,6 +151,7 @@ TEST(params_start)
     enum { N = 20000 };
     double *v = mem_alloc(N * sizeof *v), *w = mem_alloc(N * sizeof *w), m[3];
     REQUIRE(v && w);
+
     // PyTorch's default: uniform within 1/sqrt(fan_in), variance bound^2 / 3
     double bound = 1 / sqrt(27);
     start("cpu", "a", (Init){INIT_UNIFORM, bound}, N, 1, v);
@@ -162,6 +167,7 @@ TEST(params_start)
     start("cpu", "a", (Init){INIT_CONST, 0.25}, N, 1, w);
     moments(w, N, m);
     EXPECT_NEAR(m[0], 0.25, 1e-12);
+
     // values depend on name and seed, and on nothing else
     start("cpu", "a", (Init){INIT_NORMAL, 0.02}, 100, 1, w);
     EXPECT(!memcmp(v, w, 100 * sizeof *v));
@@ -214,6 +220,7 @@ TEST(params_too_many)
     Net n;
     Params q;
     int root[16];
+
     net_new(&n);
     for (int i = 0; i < 16; i++) {
         char name[16];
@@ -222,6 +229,7 @@ TEST(params_too_many)
                             2, (Init){INIT_CONST, 0}, true, true, "",
                             &root[i]));
     }
+
     long live = mem_live();
     for (int count = 1; count <= 16; count += 15)
         EXPECT_FAIL(params_list(&q, &n.g, root, count), "more than this");

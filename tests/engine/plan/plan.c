@@ -35,11 +35,13 @@ TEST(plan_of_evaluation)
     EXPECT_INT(rows_of(&r, OP_dropout), 0);
     EXPECT_INT(rows_of(&r, OP_spatial_dropout), 0);
     EXPECT_INT(plan_calls(r.plan), 2);
+
     // a skipped operator shows its operand, even an input
     EXPECT(plan_value(r.plan, recomputed) == plan_value(r.plan, norm));
     EXPECT(plan_value(r.plan, first) == plan_value(r.plan, x));
     EXPECT(!plan_value(r.plan, conv)); // not a root: its memory is reused
     EXPECT(!plan_value(r.plan, -1) && !plan_value(r.plan, n.g.count));
+
     // running statistics are read and not changed
     size_t bytes = (size_t)r.params.total * sizeof(double);
     double *before = mem_alloc(bytes);
@@ -48,6 +50,7 @@ TEST(plan_of_evaluation)
     plan_rig_run(&r, false, false, 1);
     EXPECT(!memcmp(before, r.params.value, bytes));
     double y = plan_rig_value(&r, norm, 0), old[4];
+
     for (int i = 0; i < 4; i++) { // weight, bias, mean, variance, channel 0
         int k = r.params.count - 4 + i;
         Tensor t = params_tensor(&r.params, k, PARAM_VALUE, 0);
@@ -55,6 +58,7 @@ TEST(plan_of_evaluation)
         // y = x' w + b with x' = (x - mean) / sqrt(var + eps)
         if (i == 2) tensor_set(&t, 0, old[2] - 1);
     }
+
     plan_rig_run(&r, false, false, 1);
     EXPECT_NEAR(plan_rig_value(&r, norm, 0) - y,
                 old[0] / sqrt(old[3] + (double)1e-5f), 1e-12);
@@ -94,6 +98,7 @@ TEST(plan_of_frozen_and_unreached_parameters)
         some += fabs(plan_rig_grad(&r, p[0].at + i));
     EXPECT_NEAR(zero, 0, 0);
     EXPECT(some > 0);
+
     // the first convolution is frozen: it needs no gradient
     r.params.list[0].frozen = true;
     memset(r.params.grad, 0, (size_t)r.params.trained * sizeof(double));
@@ -102,6 +107,7 @@ TEST(plan_of_frozen_and_unreached_parameters)
     plan_rig_run(&r, true, false, 1);
     EXPECT_NEAR(plan_rig_grad(&r, p[0].at), 0, 0);
     EXPECT(plan_rig_grad(&r, p[1].at) != 0);
+
     // all are frozen: only the forward run is left
     for (int i = 0; i < 3; i++) r.params.list[i].frozen = true;
     memset(r.params.grad, 0, (size_t)r.params.trained * sizeof(double));
@@ -144,11 +150,14 @@ TEST(plan_without_what_roots_do_not_need)
     EXPECT_INT(r.params.count, 0);
     EXPECT(plan_value(r.plan, x) && !plan_value(r.plan, y));
     EXPECT(!plan_value(r.plan, dead));
+
     // an input and its relu: not in place
     EXPECT_INT(plan_bytes(r.plan), 2 * 8 * 8 * 2 * 4);
+
     // an input that is not needed may be missing
     r.spec.inputs = 1;
     plan_rig_plan(&r, true);
+
     // no roots at all
     r.spec.roots = 0;
     plan_rig_plan(&r, true);
@@ -184,6 +193,7 @@ TEST(plan_result_lives_from_its_call)
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 1, 1, 64}, 0);
     int y = net_op(&n, OP_sigmoid, x, -1, -1), big[2];
+
     for (int i = 0; i < 2; i++) {
         int w = net_param(&n, i ? "b" : "a", (Dims){64 << 6, 1, 1, 1, 64}, 0,
                           (Init){INIT_CONST, 0}, true);
@@ -192,11 +202,13 @@ TEST(plan_result_lives_from_its_call)
         s.slice.c = 64;
         y = net_row(&n, s, &big[i], 1);
     }
+
     int w = net_param(&n, "c", (Dims){64 << 6, 1, 1, 1, 64}, 0,
                       (Init){INIT_CONST, 0}, true);
     n.root[n.roots++] = net_op(&n, OP_linear, y, w, -1);
     plan_rig_open(&r, &n, &backend_ref, 1, 1);
     plan_rig_plan(&r, false);
+
     // three large results one after the other, and some small ones
     EXPECT(plan_bytes(r.plan) < 2 * (64 << 6) * 8);
     EXPECT(plan_naive_bytes(r.plan) > 3 * (64 << 6) * 8);
@@ -215,6 +227,7 @@ TEST(plan_accumulates)
     n.bias = true;
     int a = net_conv(&n, x, 2, 3);
     const Node *conv = &n.g.node[a];
+
     // the same weight and bias twice: gradients of both uses add up
     int y = net_row(
         &n, conv->attr,
@@ -233,6 +246,7 @@ TEST(plan_accumulates)
     PlanRig full = r;
     full.input[0].dim.n = full.input[1].dim.n = 4;
     Arena mem = {NULL};
+
     for (int part = 0; part < 2; part++) {
         for (int k = 0; k < 2; k++) {
             const Tensor *v = plan_value(r.plan, r.input[k].node);
@@ -242,8 +256,10 @@ TEST(plan_accumulates)
         }
         plan_rig_run(&r, true, part > 0, 0.5);
     }
+
     for (size_t i = 0; i < count; i++)
         EXPECT_NEAR(plan_rig_grad(&r, (int64_t)i), whole[i], 1e-14);
+
     // without accumulation gradients start from zero
     plan_rig_run(&r, true, false, 0.5);
     EXPECT(fabs(plan_rig_grad(&r, 0) - whole[0]) > 1e-6);
@@ -285,6 +301,7 @@ TEST(plan_counts_parameters_and_flops)
     } rows[] = {{false, 4, 7762465, 24.07},
                 {true, 4, 7765409, 24.07},
                 {true, 5, 31105953, 29.8}};
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Net n;
         Params q;
@@ -330,6 +347,7 @@ TEST(plan_refuses)
     Net n;
     PlanRig r;
     long live = mem_live();
+
     net_new(&n);
     int x = net_input(&n, "x", image, 2), out;
     int t = net_input(&n, "t", (Dims){1, 1, 8, 8, 4}, 2);
@@ -340,6 +358,7 @@ TEST(plan_refuses)
     n.root[n.roots++] = out;
     n.loss = net_op(&n, OP_mse, out, t, -1);
     plan_rig_open(&r, &n, &backend_ref, 1, 1);
+
     // odd sizes differ after pooling and upsampling
     r.input[0].dim.h = r.input[1].dim.h = 9;
     REFUSED(r, "net.lua:7: concat: 1x2x8x8 (N,C,H,W) and 1x2x9x8 (N,C,H,W)");
@@ -378,6 +397,7 @@ TEST(plan_too_large)
     r.input[0].dim.w = 1 << 19;
     r.input[0].dim.n = INT32_MAX;
     REFUSED(r, "too large to address");
+
     // two tensors that fit only separately
     r.input[0].dim.w = (1 << 18) - 1;
     Plan *p = NULL;
@@ -410,18 +430,21 @@ TEST(plan_times_every_call)
     PlanRig r;
     PlanTime time[400];
     int count, backward = 0;
+
     net_small(&n);
     plan_rig_open(&r, &n, &backend_cpu, 1, 1);
     plan_rig_plan(&r, true);
     PlanRun run = {.step = plan_rig_step, .backward = true, .seed_grad = 1};
     REQUIRE(plan_time(r.plan, &run, time, 400, &count));
     EXPECT_INT(count, plan_calls(r.plan));
+
     for (int i = 0; i < count; i++) {
         EXPECT(time[i].ms >= 0);
         EXPECT(!(backward && !time[i].backward)); // all forward calls first
         backward += time[i].backward;
         EXPECT(n.g.node[time[i].node].kind == NODE_OP);
     }
+
     EXPECT(backward > count / 3 && backward < count);
     REQUIRE(plan_time(r.plan, &run, time, 3, &count));
     EXPECT_INT(count, 3);
@@ -438,6 +461,7 @@ TEST(plan_blames)
     Net n;
     PlanRig r;
     char text[256];
+
     net_new(&n);
     int x = net_input(&n, "x", image, 2), out, in[MAX_IN];
     int a = net_conv(&n, x, 2, 3), b = net_relu(&n, net_norm(&n, a));
@@ -450,15 +474,18 @@ TEST(plan_blames)
     plan_rig_plan(&r, true);
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "div (ratio, net.lua:12)"); // 0 / 0
+
     // the whole text, or as much as fits
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, 9, NULL));
     EXPECT_TEXT(text, "div (rat");
+
     // its contents: the norm's relu is 0 or more, so 0 / 0 is NaN
     Blame more;
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, &more));
     EXPECT(more.nan > 0 && more.inf == 0 && more.nan < more.count);
     EXPECT(more.lo == 1 && more.hi == 1);
     EXPECT(more.from_lo == 0 && more.from_hi > 0);
+
     // an infinite weight: an earlier call
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
     double keep = tensor_get(&w, 3);
@@ -466,6 +493,7 @@ TEST(plan_blames)
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT(strstr(text, "conv (n"));
     tensor_set(&w, 3, keep);
+
     // an input: before all calls
     Tensor v = *plan_value(r.plan, x);
     tensor_set(&v, 5, NAN);
@@ -473,6 +501,7 @@ TEST(plan_blames)
     EXPECT_TEXT(text, "input \"x\"");
     EXPECT_INT(more.nan, 1);
     EXPECT_INT(more.sample, 0);
+
     // the same in the second sample
     tensor_set(&v, 5, 0);
     tensor_set(&v, numel(v.dim) - 1, -INFINITY);
@@ -481,6 +510,7 @@ TEST(plan_blames)
     EXPECT_INT(more.sample, 1);
     plan_rig_close(&r);
     net_free(&n);
+
     // all results are finite
     net_small(&n);
     plan_rig_open(&r, &n, &backend_cpu, 1, 1);
@@ -496,9 +526,11 @@ TEST(plan_without_memory)
     Net n;
     PlanRig r;
     int failed = 0;
+
     net_small(&n);
     plan_rig_open(&r, &n, &backend_cpu, 1, 1);
     long live = mem_live();
+
     for (long k = 0; k < 60; k++) {
         Plan *p = NULL;
         mem_fail_after(k / 2, k % 2);
@@ -509,6 +541,7 @@ TEST(plan_without_memory)
         plan_free(p);
         EXPECT_INT(mem_live(), live);
     }
+
     EXPECT(failed > 4 && failed < 60);
     plan_rig_close(&r);
     net_free(&n);

@@ -78,6 +78,7 @@ static int drop_all(PlanRig *r)
 {
     Plan *p = r->plan;
     int count = 0;
+
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         if (!q->used || q->same != i || q->first.call < 0 || plan_keeps(p, i))
@@ -85,6 +86,7 @@ static int drop_all(PlanRig *r)
         q->dropped = true;
         count += q->read;
     }
+
     plan_calls_make(p);
     REQUIRE(plan_lifetimes(p) && plan_place(p));
     plan_rig_pool(r);
@@ -97,6 +99,7 @@ static Got run_case(const Case *k, How how, Arena *mem)
     PlanRig r;
     Got got = {0};
     const int y = case_net(&n, k);
+
     if (!how.train) n.loss = -1;
     plan_rig_open(&r, &n, &backend_cpu, how.threads, k->x.n);
     r.spec.plain = how.plain;
@@ -108,6 +111,7 @@ static Got run_case(const Case *k, How how, Arena *mem)
     if (how.dropped) got.recomputed = drop_all(&r);
     const size_t real = sizeof(float);
     memset(r.params.grad, 0, (size_t)r.params.trained * real);
+
     // the second run adds to the gradients of the first
     for (int turn = 0; turn < 2; turn++) {
         plan_rig_run(&r, how.train, turn > 0, 0.75);
@@ -118,6 +122,7 @@ static Got run_case(const Case *k, How how, Arena *mem)
         put(&got, mem, r.params.grad, (size_t)r.params.trained * real);
         put(&got, mem, r.params.value, (size_t)r.params.total * real);
     }
+
     plan_rig_close(&r);
     net_free(&n);
     return got;
@@ -248,6 +253,7 @@ TEST(implicit_concat_takes_less)
             plan_rig_close(&r);
             net_free(&n);
         }
+
     EXPECT(bytes[0][0] < 0.8 * (double)bytes[1][0]);
     EXPECT(bytes[0][1] <= bytes[1][1]);
     EXPECT(naive[0][1] < 0.85 * (double)naive[1][1]);
@@ -266,6 +272,7 @@ TEST(implicit_concat_not_within_a_budget)
 {
     size_t least[2], all[2];
     int values[2]; // read by the backward pass
+
     for (int implicit = 0; implicit < 2; implicit++) {
         Net n;
         PlanRig r;
@@ -287,6 +294,7 @@ TEST(implicit_concat_not_within_a_budget)
         plan_rig_close(&r);
         net_free(&n);
     }
+
     EXPECT(least[0] == least[1] && least[1] < all[1]);
     EXPECT_INT(values[0], values[1]);
 }
@@ -320,6 +328,7 @@ TEST(implicit_concat_where_the_backend_can)
     } rows[] = {{16, 5, 16, 3, true},  {20, 16, 16, 3, false},
                 {16, 16, 8, 3, false}, {16, 16, 16, 5, false},
                 {48, 1, 33, 3, true},  {8, 8, 16, 3, false}};
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Net n;
         net_new(&n);
@@ -411,6 +420,7 @@ TEST(implicit_concat_asks_with_gradients)
         unsigned wanted;
     } rows[] = {{0, true, 3},     {INPUT, true, 1},         {SECOND, true, 1},
                 {FIRST, true, 2}, {FIRST | INPUT, true, 0}, {0, false, 0}};
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const Case k = {{2, 1, 8, 8, 3}, 16, 5, 16, rows[i].how};
         Net n;
@@ -438,6 +448,7 @@ TEST(implicit_concat_blame)
     char text[ERR_MAX];
     Blame more;
     const int y = case_net(&n, &cases[0]);
+
     net_open(&n, "cpu", 1, NULL);
     Plan *p = net_plan(&n, true, 2);
     net_feed(&n, p, 1);
@@ -452,8 +463,10 @@ TEST(implicit_concat_blame)
             Tensor w = params_tensor(params, i, PARAM_VALUE, 0);
             tensor_set(&w, 0, NAN);
         }
+
     REQUIRE(session_blame(n.s, p, text, sizeof text, &more));
     EXPECT(strstr(text, "concat + conv"));
+
     // the operands are two tensors
     EXPECT(more.from_lo > more.from_hi);
     net_free(&n);

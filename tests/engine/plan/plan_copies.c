@@ -30,6 +30,7 @@ TEST(plan_half_copies_once)
     Net n;
     PlanRig r;
     Backend be = half_backend();
+
     branches(&n);
     plan_rig_open(&r, &n, &be, 1, 2);
     r.spec.plain = true; // no fusion: the sum and its relu are two calls
@@ -38,6 +39,7 @@ TEST(plan_half_copies_once)
     size_t naive = plan_naive_bytes(r.plan);
     r.spec.precision = PRECISION_bf16;
     plan_rig_plan(&r, true);
+
     // forward: x, three weights, the sum's relu; backward: dy of each of four
     EXPECT_INT(plan_calls(r.plan), calls + 5 + 4);
     int64_t image = 2 * 36;
@@ -45,19 +47,23 @@ TEST(plan_half_copies_once)
                     placed(3 * 9 * 2, 2) + placed(3 * 2, 2) + placed(3 * 3, 2) +
                     4 * placed(image * 3, 2);
     EXPECT_INT(plan_naive_bytes(r.plan), naive + copies);
+
     // a row counts the copies of which it is the first reader
     const PlanRow *row;
     int rows = plan_rows(r.plan, &row), seen = 0;
     size_t want[] = {(size_t)(image * 2 + 54) * 2, 6 * 2, 0,
                      (size_t)(image * 3 + 9) * 2};
     EXPECT_INT(rows, calls / 2);
+
     for (int i = 0; i < rows; i++) {
         if (n.g.node[row[i].node].attr.op == OP_conv)
             EXPECT_INT(row[i].half_bytes, want[seen++]);
         else
             EXPECT_INT(row[i].half_bytes, 0);
     }
+
     EXPECT_INT(seen, 4);
+
     // evaluation: no gradients
     r.spec.loss = -1;
     plan_rig_plan(&r, false);
@@ -73,6 +79,7 @@ TEST(plan_half_gives_the_float_back)
     Net n;
     PlanRig r;
     Backend be = half_backend();
+
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 16, 16, 8}, 2), y = x;
     for (int i = 0; i < 16; i++) y = net_conv(&n, y, 8, 3);
@@ -93,6 +100,7 @@ TEST(plan_half_times_and_blames)
     Net n;
     PlanRig r;
     Backend be = half_backend();
+
     branches(&n);
     plan_rig_open(&r, &n, &be, 1, 2);
     r.spec.precision = PRECISION_bf16;
@@ -111,6 +119,7 @@ TEST(plan_half_times_and_blames)
     char text[200];
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "");
+
     // an infinite value in a copy is blamed on the layer, not on the copy
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
     tensor_set(&w, 0, 3.4e38);
@@ -132,6 +141,7 @@ TEST(plan_half_failure_is_named)
     Net n;
     PlanRig r;
     Backend be = half_backend();
+
     be.convert = refuse;
     branches(&n);
     plan_rig_open(&r, &n, &be, 1, 1);

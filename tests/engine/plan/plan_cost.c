@@ -69,6 +69,7 @@ static LaunchPart middle_conv(const char *const frozen[2])
     Net n;
     LaunchLog r = {0};
     Optim o = optim_default(OPTIM_sgd);
+
     net_new(&n);
     n.bias = true;
     int image = net_input(&n, "image", (Dims){1, 1, 8, 8, 4}, 2);
@@ -131,8 +132,10 @@ TEST(plan_peak_by_hand)
     PlanPeak k = plan_peak(net_plan(&n, true, 2));
     EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
     EXPECT_INT(k.gradients, B * P + ONE);
+
     // logits, which the loss's backward call reads, and the loss, a root
     EXPECT_INT(plan_activation_bytes(net_plan(&n, true, 2)), B * P + ONE);
+
     // without backward there are no gradients
     k = plan_peak(net_plan(&n, false, 2));
     EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
@@ -148,6 +151,7 @@ TEST(plan_peak_fills_the_pool)
     Optim o = optim_default(OPTIM_adamw);
     net_small(&n);
     net_open(&n, "cpu", 1, &o);
+
     for (int batch = 1; batch < 40; batch += 13) {
         for (int train = 0; train < 2; train++) {
             Plan *p = net_plan(&n, train, batch);
@@ -157,6 +161,7 @@ TEST(plan_peak_fills_the_pool)
             EXPECT(!train == !k.gradients);
         }
     }
+
     // without memory to sort buffers by purpose the sum stays
     Plan *p = net_plan(&n, true, 3);
     mem_fail_after(0, false);

@@ -32,11 +32,13 @@ TEST(plan_deferred_norm_between_convolutions)
     const Backend be = deferring_backend();
     const int a = deferred_layer(&n, deferred_image(&n)),
               b = deferred_layer(&n, a), p = net_pool(&n, b);
+
     deferred_plan(&r, &n, &be, net_conv(&n, p, 8, 3), true, false);
     const Count got = counted(&r);
     EXPECT_INT(got.deferred, 2);
     EXPECT_INT(got.loads_deferred, 2); // a convolution and the pool
     EXPECT_INT(got.back, 2);
+
     // nodes of a layer show its convolution, and its row names them
     const PlanNode *q = r.plan->node;
     EXPECT(q[a].same == q[a - 1].same && q[q[a].same].deferred);
@@ -44,6 +46,7 @@ TEST(plan_deferred_norm_between_convolutions)
     char text[ROW_TEXT];
     EXPECT(
         !strcmp(row_text(r.plan, q[a].same, text), "conv + batch_norm + relu"));
+
     // the convolution's call computes the norm's gradients, once
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *c = &r.plan->call[i];
@@ -87,10 +90,12 @@ TEST(plan_deferred_norm_recomputed)
     Net n;
     PlanRig r;
     const Backend be = deferring_backend();
+
     deferred_long(&r, &n, &be);
     EXPECT_INT(counted(&r).deferred, 6);
     deferred_less(&r);
     int recomputed = 0, seeing = 0;
+
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *c = &r.plan->call[i];
         if (!c->recomputed) continue;
@@ -100,6 +105,7 @@ TEST(plan_deferred_norm_recomputed)
         EXPECT_INT(r.plan->saved[i],
                    r.plan->saved[r.plan->node[c->node].first.call]);
     }
+
     EXPECT(recomputed > 0 && seeing > 0);
     plan_rig_drop(&r);
 }

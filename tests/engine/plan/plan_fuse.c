@@ -132,6 +132,7 @@ TEST(fused_sum)
     int wide = net_op(&n, OP_add, y, x, -1);
     n.root[n.roots++] = net_relu(&n, wide);
     EXPECT_INT(saves(&n, &backend_cpu, true), 1);
+
     // not with a vector as operand: that uses the plain loops
     int bias = net_param(&n, "vector", (Dims){1, 1, 1, 1, 3}, RANK_VECTOR,
                          (Init){INIT_CONST, 1}, true);
@@ -193,9 +194,11 @@ static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
     Net n;
     PlanRig r;
     int y = layer_net(&n, l);
+
     plan_rig_open(&r, &n, &backend_cpu, threads, l->x.n);
     r.spec.plain = plain;
     plan_rig_plan(&r, false);
+
     // means that are not 0 and variances that are not 1
     for (int i = 0; i < r.params.count; i++) {
         Tensor t = params_tensor(&r.params, i, PARAM_VALUE, 0);
@@ -203,6 +206,7 @@ static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
         for (int64_t k = 0; mean && k < t.dim.c; k++)
             tensor_set(&t, k, 0.03 * (double)(k % 7) - 0.1);
     }
+
     plan_rig_run(&r, false, false, 1);
     EXPECT(plan_rig_intact(&r));
     *calls = plan_calls(r.plan);
@@ -233,6 +237,7 @@ TEST(fused_convolution)
         {{4, 1, 1, 1, 30}, 65, 1, 1, true, false, OP_relu},
         {{1, 1, 1, 1, 1}, 1, 1, 1, true, true, OP_relu},
     };
+
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         const Layer *l = &list[i];
         Arena mem = {NULL};
@@ -257,6 +262,7 @@ TEST(fused_blame)
     Net n;
     char text[ERR_MAX];
     Blame more;
+
     net_new(&n);
     int x = net_input(&n, "x", image, 2), t = net_input(&n, "t", image, 2);
     int y = net_relu(&n, net_norm(&n, net_conv(&n, x, 3, 3)));
@@ -264,6 +270,7 @@ TEST(fused_blame)
     net_open(&n, "cpu", 1, NULL);
     Plan *p = net_plan(&n, true, 2);
     net_feed(&n, p, 1);
+
     // gamma of the norm
     Tensor gamma = {.data = NULL};
     Params *params = session_params(n.s);
@@ -275,8 +282,10 @@ TEST(fused_blame)
     REQUIRE(session_blame(n.s, p, text, sizeof text, &more));
     EXPECT(strstr(text, "batch_norm + relu"));
     EXPECT_INT(more.nan, 2 * 8 * 8);
+
     // the range of the operand is known
     EXPECT(more.from_lo < more.from_hi);
+
     // and after a fused call the range of its result
     tensor_set(&gamma, 1, 1);
     for (int i = 0; i < params->count; i++)
@@ -284,6 +293,7 @@ TEST(fused_blame)
             Tensor w = params_tensor(params, i, PARAM_VALUE, 0);
             tensor_set(&w, 0, INFINITY);
         }
+
     REQUIRE(session_blame(n.s, p, text, sizeof text, &more));
     EXPECT(strstr(text, "conv") && !strstr(text, "relu"));
     EXPECT(more.from_lo == 0 && more.from_hi > 0);

@@ -11,6 +11,7 @@ static int grad_sum_calls(const PlanRig *r, bool own)
 {
     const Plan *p = r->plan;
     int count = 0;
+
     for (int c = 0; c < p->calls; c++) {
         if (!p->call[c].sums.dx[0]) continue;
         const int v = operand_of(p, p->call[c].node, 0);
@@ -136,11 +137,13 @@ TEST(plan_grad_sums_recomputed)
     Net n;
     PlanRig r;
     const Backend be = deferring_backend();
+
     deferred_long(&r, &n, &be);
     EXPECT_INT(own_grad_sum_calls(&r), 6);
     deferred_less(&r);
     const Plan *p = r.plan;
     EXPECT_INT(own_grad_sum_calls(&r), 6);
+
     for (int c = 0; c < p->calls; c++) {
         if (!p->call[c].sums.dx[0]) continue;
         const PlanNode *q = &p->node[operand_of(p, p->call[c].node, 0)];

@@ -79,18 +79,22 @@ TEST(plan_narrow_between_inputs_and_roots)
     int x = image(&n), a = net_conv(&n, x, 16, 3), b = net_relu(&n, a);
     int odd = net_conv(&n, b, 12, 3), c = net_relu(&n, odd);
     int last = net_conv(&n, c, 8, 3);
+
     ends(&n, last);
     plan_of(&r, &n, &be, PRECISION_bf16);
     EXPECT_INT(type_of(&r, x), F32);
     EXPECT_INT(type_of(&r, a), BF16);
     EXPECT_INT(type_of(&r, b), BF16);
+
     // channels that do not divide, a root, a loss
     EXPECT_INT(type_of(&r, odd), F32);
     EXPECT_INT(type_of(&r, c), F32);
     EXPECT_INT(type_of(&r, last), F32);
     EXPECT_INT(type_of(&r, n.loss), F32);
+
     // copies are of f32 values: x, c, four weights; dy of two
     int copies = 0;
+
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *call = &r.plan->call[i];
         copies += is_convert(call);
@@ -98,6 +102,7 @@ TEST(plan_narrow_between_inputs_and_roots)
             EXPECT(!call->half.x[k] || !is_narrow(call->x[k]));
         EXPECT(!call->half.dy || !is_narrow(call->dy));
     }
+
     EXPECT_INT(copies, 2 + 3 + 2);
     plan_rig_drop(&r);
 }
@@ -130,6 +135,7 @@ TEST(plan_narrow_rows_have_one_type)
     int left = net_relu(&n, net_conv(&n, first, 8, 3));
     int before = n.g.node[left].in[0], right = net_conv(&n, first, 8, 1);
     int sum = net_op(&n, OP_add, left, right, -1);
+
     ends(&n, net_op(&n, OP_sigmoid, sum, -1, -1));
     plan_of(&r, &n, &be, PRECISION_bf16);
     EXPECT_INT(type_of(&r, first), BF16);
@@ -264,6 +270,7 @@ TEST(plan_narrow_lengths)
     Net n;
     PlanRig r;
     Backend be = narrow_backend();
+
     be.upload_narrow = no_upload;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 1, 9, 8}, 1);
@@ -283,6 +290,7 @@ TEST(plan_narrow_halves_the_pool)
     Net n;
     PlanRig r;
     Backend be = narrow_backend();
+
     net_new(&n);
     int y = net_input(&n, "x", (Dims){1, 1, 48, 48, 8}, 2);
     for (int i = 0; i < 8; i++) y = net_relu(&n, net_conv(&n, y, 8, 3));

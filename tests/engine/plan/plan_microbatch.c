@@ -31,9 +31,11 @@ TEST(plan_microbatches_of_the_cpu)
     Net n;
     PlanRig r;
     const int wide[] = {32, 32, 1, 0}, deep[] = {512, 512, 512, 0};
+
     chain(&n, &r, &backend_cpu, 8, 128, wide);
     REQUIRE(r.plan->groups == 1);
     const MicrobatchGroup *s = r.plan->group;
+
     // 4 MiB per sample in the second layer: 3, 3 and 2
     EXPECT(s->each == 3 && s->batch == 8 && s->microbatches == 3);
     EXPECT(s->first == 0 && s->end == plan_calls(r.plan));
@@ -44,9 +46,11 @@ TEST(plan_microbatches_of_the_cpu)
     REQUIRE(plan_build(&r.spec, &r.plan));
     EXPECT_INT(plan_microbatched(r.plan), 0);
     EXPECT(2 * bytes < plan_bytes(r.plan));
+
     // the memory without a plan is that of the whole batch, except scratch
     EXPECT(naive > plan_naive_bytes(r.plan) * 9 / 10);
     plan_free(r.plan);
+
     // random draws depend on the sample's number in its batch; a backward pass
     // needs all samples
     r.spec.plain = false;
@@ -86,6 +90,7 @@ static int microbatches(Net *n, const int32_t *inputs_n, int batch)
     PlanRig r;
     Arena mem = {NULL};
     Backend be = backend_cpu;
+
     be.schedule = by_two;
     plan_rig_open(&r, n, &be, 2, batch);
     for (int k = 0; k < r.spec.inputs; k++)
@@ -115,6 +120,7 @@ TEST(plan_microbatches_only_samples)
 {
     enum { BATCH = 5, C = 4 };
     Net n;
+
     // the weights of a convolution are an input, with as many filters as
     // samples
     net_new(&n);
@@ -126,12 +132,14 @@ TEST(plan_microbatches_only_samples)
     y = net_op(&n, OP_sigmoid, net_op(&n, OP_tanh, y, -1, -1), -1, -1);
     n.root[n.roots++] = y;
     EXPECT_INT(microbatches(&n, NULL, BATCH), 2); // only the calls after it
+
     // the weights of a linear layer are the batch itself
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 1, 1, C}, 0);
     y = net_op(&n, OP_sigmoid, x, -1, -1);
     n.root[n.roots++] = net_op(&n, OP_linear, y, x, -1);
     EXPECT_INT(microbatches(&n, NULL, BATCH), 0);
+
     // a parameter with one value per sample
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
@@ -140,6 +148,7 @@ TEST(plan_microbatches_only_samples)
     y = net_op(&n, OP_mul, net_conv(&n, net_relu(&n, x), C, 3), p, -1);
     n.root[n.roots++] = net_conv(&n, net_relu(&n, y), 2, 3);
     EXPECT_INT(microbatches(&n, NULL, BATCH), 4); // before it and after it
+
     // a value of all samples, and an input with n = 1
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
@@ -196,6 +205,7 @@ TEST(plan_is_whole_again)
     plan_rig_plan(&r, false);
     REQUIRE(r.plan->groups == 1 && plan_microbatched(r.plan) == 3);
     is_whole(&r, BATCH);
+
     // each call three times
     EXPECT(r.plan->group[0].each == 2 && r.plan->group[0].microbatches == 3);
     scales = 0;
@@ -214,6 +224,7 @@ TEST(plan_is_whole_again)
     scales = 0;
     EXPECT_FAIL(plan_time(r.plan, &run, time, 8, &count), "the third");
     is_whole(&r, BATCH);
+
     // the second and fifth sample overflow: in the first and the last
     // micro-batch
     Tensor t = *plan_value(r.plan, x);
@@ -227,6 +238,7 @@ TEST(plan_is_whole_again)
     EXPECT_INT(more.count, BATCH * 32);
     EXPECT(more.inf > 32 && more.inf <= 64 && more.nan == 0);
     EXPECT(more.from_hi - more.from_lo > 1e19 && more.lo <= more.hi);
+
     // an earlier call with a fault in the last micro-batch comes first in the
     // forward run
     for (int i = 0; i < 32; i++) tensor_set(&t, 4 * 32 + i, 3e38);

@@ -118,6 +118,7 @@ static int grow(Grown *g)
     Net *n = g->n;
     int x = pick(g), y = match(g, x, false);
     n->bias = roll(&g->d, 2);
+
     switch (roll(&g->d, 14)) {
     case 0:
     case 1:
@@ -160,6 +161,7 @@ static int losses(Grown *g)
     static const Op rows[] = {OP_mse,       OP_bce,   OP_bce_dice,
                               OP_dice_loss, OP_huber, OP_focal};
     int sum = -1, count = 1 + roll(&g->d, 3);
+
     for (int i = 0; i < count; i++) {
         int x = i ? pick(g) : g->value[g->values - 1];
         char name[16];
@@ -168,6 +170,7 @@ static int losses(Grown *g)
         int loss = net_op(g->n, rows[roll(&g->d, 6)], x, t, -1);
         sum = sum < 0 ? loss : net_op(g->n, OP_add, sum, loss, -1);
     }
+
     Attr scale = op_default(OP_scale);
     scale.scale.mul = 0.5f;
     return roll(&g->d, 2) ? net_row(g->n, scale, &sum, 1) : sum;
@@ -213,6 +216,7 @@ static int drop_some(PlanRig *r, uint32_t c, uint32_t every)
     Plan *p = r->plan;
     Rng g = {.seed = 11, .stream = RNG_TEST, .sample = c};
     int count = 0;
+
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         if (!q->used || q->same != i || q->first.call < 0 || plan_keeps(p, i))
@@ -221,6 +225,7 @@ static int drop_some(PlanRig *r, uint32_t c, uint32_t every)
         q->saves_again = !q->read && rng_below(&g, (uint32_t)i, every) == 1;
         count += q->read && q->dropped;
     }
+
     plan_calls_make(p);
     REQUIRE(plan_lifetimes(p) && plan_place(p));
     plan_rig_pool(r);
@@ -238,11 +243,13 @@ static void compare_planned(PlanRig *r, uint32_t c)
     ReferenceRun u;
     Arena mem = {NULL};
     void *start = arena_alloc(&mem, all);
+
     REQUIRE(start);
     memcpy(start, r->params.value, all);
     for (int k = 0; k < r->spec.inputs; k++)
         input[k] = plan_rig_input(r, k, &mem);
     REQUIRE(reference_run(&r->spec, r->dev, &plan_rig_step, 0.75, input, &u));
+
     for (int turn = 0; turn < 2; turn++) {
         memcpy(r->params.value, start, all);
         if (r->spec.loss >= 0) memset(r->params.grad, 0, trained);
@@ -258,6 +265,7 @@ static void compare_planned(PlanRig *r, uint32_t c)
                        tensor_bytes(t));
         }
     }
+
     memcpy(r->params.value, start, all);
     arena_release(&u.mem);
     arena_release(&mem);
@@ -317,6 +325,7 @@ static void equals_reference_run(const Backend *be, Precision p, uint32_t cases)
 {
     double share = 0;
     int recomputed = 0, fused = 0, implicit = 0;
+
     for (uint32_t c = 0; c < cases; c++) {
         Net n;
         PlanRig r;
@@ -338,6 +347,7 @@ static void equals_reference_run(const Backend *be, Precision p, uint32_t cases)
         plan_rig_close(&r);
         net_free(&n);
     }
+
     EXPECT(share / cases < 0.8); // otherwise nothing was shared
     EXPECT(recomputed > 2 * (int)cases);
     EXPECT(be->fusions ? fused > (int)cases / 8 : !fused);
@@ -382,6 +392,7 @@ static void in_microbatches(Backend be, Precision p)
     const int cases = 150, batch[] = {2, 3, 4, 6};
     int groups = 0, uneven = 0;
     double share = 0;
+
     for (int c = 0; c < cases; c++) {
         Net n;
         PlanRig r;
@@ -404,6 +415,7 @@ static void in_microbatches(Backend be, Precision p)
         plan_rig_close(&r);
         net_free(&n);
     }
+
     EXPECT(groups > cases / 2 && uneven > 4); // 3 as 2 and 1
     EXPECT(share < 1.005);
 }
@@ -420,6 +432,7 @@ static void differences(PlanRig *r, uint32_t c)
 {
     const Params *q = &r->params;
     double *value = q->value, step = 1e-5;
+
     for (int i = 0; i < q->count; i++) {
         const Param *a = &q->list[i];
         int64_t count = numel(a->dim), stride = count / 12 + 1;

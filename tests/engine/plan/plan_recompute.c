@@ -66,14 +66,17 @@ TEST(recompute_meets_every_budget)
     n.loss = net_op(&n, OP_bce_dice, y, t, -1);
     n.root[n.roots++] = y;
     plan_rig_open(&r, &n, &backend_cpu, 2, 4);
+
     // the scratch memory of Winograd's transforms, most of such a small arena,
     // cannot be dropped
     r.spec.no_winograd = true;
     size_t all = bytes_within(&r, 0, false);
     size_t least = bytes_within(&r, 1, true);
+
     // fused norms and activations leave less to drop
     EXPECT(least < all * 7 / 10);
     double flops = 0;
+
     for (int i = 0; i <= 8; i++) {
         size_t budget = all - (all - least) / 8 * (size_t)i;
         if (i == 8) budget = least;
@@ -86,12 +89,14 @@ TEST(recompute_meets_every_budget)
         plan_rig_run(&r, true, false, 1);
         EXPECT(plan_rig_intact(&r));
     }
+
     Plan *p = NULL;
     char want[64];
     r.spec.budget = least - 1;
     snprintf(want, sizeof want, "at least %zu with recompute", least);
     EXPECT_FAIL(plan_build(&r.spec, &p), want);
     EXPECT_INT(err_kind(), ERR_USAGE);
+
     // a plan without gradients keeps no value that could be dropped
     r.spec.budget = 1;
     r.spec.loss = -1;
@@ -112,6 +117,7 @@ TEST(recompute_without_memory)
     r.spec.least = false;
     long live = mem_live();
     bool ok = false;
+
     for (long after = 0; !ok; after++) {
         Plan *p = NULL;
         mem_fail_after(after, false);
@@ -121,6 +127,7 @@ TEST(recompute_without_memory)
         EXPECT_INT(mem_live(), live);
         REQUIRE(after < 400);
     }
+
     plan_rig_close(&r);
     net_free(&n);
 }

@@ -63,6 +63,7 @@ TEST(tile_names_that_there_are)
         {"y=8x8/8x8", "tiles: no convolution is called"},
     };
     EXPECT(tiles_valid(NULL, &n.g, &toy) && tiles_valid("", &n.g, &toy));
+
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char text[256];
         snprintf(text, sizeof text, "%s%s", name, row[i].entry);
@@ -71,9 +72,11 @@ TEST(tile_names_that_there_are)
         else
             EXPECT(tiles_valid(text, &n.g, &toy));
     }
+
     // not for a layer without a name, which some are
     EXPECT_FAIL(tiles_valid("=8x8/8x8", &n.g, &toy),
                 "tiles: no convolution is called \"\"");
+
     // names of another backend's tiles
     char text[256];
     snprintf(text, sizeof text, "%s=9x9/9x9", name);
@@ -101,6 +104,7 @@ TEST(tile_names_reach_every_call)
     Net n;
     PlanRig r;
     Backend be = backend_cpu;
+
     be.tile = toy_tile;
     net_small(&n);
     plan_rig_open(&r, &n, &be, 1, 1);

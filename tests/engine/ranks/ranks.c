@@ -44,6 +44,7 @@ static bool sums_right(Ranks *r, void *context)
         !ranks_sum_values(r, reals, F32, LONG) ||
         !ranks_gather(r, bytes, LONG, all) || !ranks_barrier(r))
         return false;
+
     for (int64_t i = 0; i < LONG; i++) {
         double sum = number(0, i);
         float real = (float)sum;
@@ -56,6 +57,7 @@ static bool sums_right(Ranks *r, void *context)
             if (all[(size_t)k * LONG + (size_t)i] != (char)(i * 31 + k))
                 return fail("byte %lld of %d is wrong", (long long)i, k);
     }
+
     // the same in double
     for (int64_t i = 0; i < LONG; i++) many[i] = number(r->rank, i);
     if (!ranks_sum_values(r, many, F64, LONG)) return false;

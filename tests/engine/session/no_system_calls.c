@@ -39,9 +39,11 @@ static long least_faults(int threads, OptimKind kind, double ema)
     Net n;
     Optim o = optim_default(kind);
     long least = -1;
+
     quiet_net(&n);
     net_open(&n, "cpu", threads, &o);
     if (ema > 0) REQUIRE(session_ema(n.s, ema));
+
     for (uint32_t k = 0; k < WARM + STEPS; k++) {
         StepResult r;
         Plan *p = net_plan(&n, true, BATCH);
@@ -58,6 +60,7 @@ static long least_faults(int threads, OptimKind kind, double ema)
         // the minimum of several steps: the system itself moves pages at times
         if (least < 0 || taken < least) least = taken;
     }
+
     net_free(&n);
     return least;
 }
@@ -69,6 +72,7 @@ TEST(quiet_step)
         OptimKind kind;
         double ema;
     } row[] = {{1, OPTIM_adamw, 0}, {2, OPTIM_adamw, 0.9}, {2, OPTIM_sgd, 0}};
+
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         long taken = least_faults(row[i].threads, row[i].kind, row[i].ema);
         // a sanitizer's own memory grows at any time

@@ -8,6 +8,7 @@ TEST(readback_has_what_reading_at_once_gives)
 {
     static const int batch[] = {3, 1, 3, 2, 3};
     enum { PASSES = sizeof batch / sizeof *batch, MOST = 3 * 8 * 8 };
+
     for (size_t d = 0; d < 2; d++) {
         static float logits[PASSES][MOST], loss[PASSES];
         Net n;
@@ -60,6 +61,7 @@ TEST(readback_grows)
     REQUIRE(be->alloc(dev, sizeof x, &at));
     for (int i = 0; i < MOST; i++) x[i] = (float)i;
     REQUIRE(be->upload(dev, at, x, sizeof x));
+
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < VALUES; i++) {
             int count = i % 100 == 7 ? MOST - i : i % 50 == 3 ? 9000 : 1 + i;
@@ -77,6 +79,7 @@ TEST(readback_grows)
         }
         readback_clear(j);
     }
+
     be->release(dev, at);
     readback_close(j);
     be->close(dev);
@@ -88,8 +91,10 @@ TEST(readback_survives_no_memory)
     static double x[10];
     Tensor t = {{1, 1, 1, 1, 10}, F64, 0, x};
     void *dev;
+
     REQUIRE(be->open(0, 1, &dev));
     long live = mem_live();
+
     for (long k = 0, done = 0; !done && k < 20; k++) {
         Readback *j = NULL;
         mem_fail_after(k, false);

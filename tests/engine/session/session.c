@@ -22,6 +22,7 @@ static double poke(Net *n, Plan *p, int node, int64_t i, double v)
     size_t real = dtype_bytes(one.type);
     char *at = (char *)one.data + (size_t)i * real;
     double value[1]; // room for an element of any type
+
     one.data = value;
     REQUIRE(be->download(dev, value, at, real));
     double was = tensor_get(&one, 0);
@@ -46,11 +47,13 @@ TEST(session_step_by_hand)
     Net n;
     StepResult r;
     Optim o = sgd(0.9, 0.1);
+
     net_linear(&n);
     net_open(&n, "ref", 1, &o);
     double w[2], b = net_get(&n, "p1.bias", PARAM_VALUE, 0), m[3] = {0};
     for (int i = 0; i < 2; i++) w[i] = net_get(&n, "p1.weight", PARAM_VALUE, i);
     EXPECT_INT(session_state(n.s).count, 0);
+
     for (int step = 0; step < 3; step++) {
         Plan *p = net_plan(&n, true, 2);
         net_feed(&n, p, (uint32_t)step);
@@ -154,6 +157,7 @@ TEST(session_leaves_all_when_a_part_is_not_finite)
     Arena mem = {NULL};
     size_t bytes;
     Optim o = sgd(0, 0);
+
     net_linear(&n);
     net_open(&n, given_device(1), 1, &o);
     Plan *p = net_plan(&n, true, 2);
@@ -166,6 +170,7 @@ TEST(session_leaves_all_when_a_part_is_not_finite)
     REQUIRE(session_part(n.s, p, &(StepPart){false, true, 2, 0.1, 0}, &r));
     EXPECT(isfinite(r.loss) && isfinite(r.grad_norm) && !r.applied);
     EXPECT(!memcmp(before, net_state(&n, &mem, &bytes), bytes));
+
     // the next step is not affected
     REQUIRE(session_step(n.s, p, 0.1, 0, &r));
     EXPECT(r.applied);
@@ -179,10 +184,12 @@ TEST(session_accumulates)
     Net whole, parts;
     StepResult r;
     Optim o = optim_default(OPTIM_adamw);
+
     net_linear(&whole);
     net_linear(&parts);
     net_open(&whole, "ref", 1, &o);
     net_open(&parts, "ref", 1, &o);
+
     for (int step = 0; step < 2; step++) {
         Plan *p = net_plan(&whole, true, 6);
         net_feed(&whole, p, (uint32_t)step);
@@ -207,6 +214,7 @@ TEST(session_accumulates)
         EXPECT_NEAR(loss, all.loss, 1e-14);
         EXPECT_NEAR(r.grad_norm, all.grad_norm, 1e-14);
     }
+
     EXPECT_INT(session_state(parts.s).count, 2);
     for (int i = 0; i < 2; i++)
         EXPECT_NEAR(net_get(&parts, "p1.weight", PARAM_VALUE, i),
@@ -236,14 +244,17 @@ TEST(session_parts_draw_apart)
     net_open(&n, "ref", 1, &o);
     Plan *p = net_plan(&n, true, 1);
     net_feed(&n, p, 1);
+
     for (int i = 0; i < 4; i++) { // two steps of two parts
         REQUIRE(session_part(
             n.s, p, &(StepPart){i % 2 == 0, i % 2 == 1, 2, 0.01, 0}, &r));
         REQUIRE(session_read(n.s, p, drop, drawn[i]));
         for (int k = 0; k < i; k++) EXPECT(memcmp(drawn[i], drawn[k], N * 4));
     }
+
     // the same numbers again at the same place in a run
     REQUIRE(session_set_state(n.s, &(StepState){0, {1, 0}, 0}));
+
     for (int i = 0; i < 4; i++) {
         float again[N];
         REQUIRE(session_part(
@@ -296,6 +307,7 @@ TEST(session_plans_share_a_pool)
     Net n;
     Optim o = optim_default(OPTIM_adamw);
     static float one[64], again[64], four[256];
+
     net_small(&n);
     net_open(&n, given_device(1), 1, &o);
     EXPECT_INT(session_pool_bytes(n.s), 0);
@@ -324,12 +336,14 @@ TEST(session_forgets_the_oldest_plan)
         // used in between, so it is never the oldest
         EXPECT(net_plan(&n, false, 1) == p);
     }
+
     outputs(&n, 1, 5, again);
     EXPECT(!memcmp(first, again, sizeof first));
     long live = mem_live();
     for (int count = 40; count > 1; count--) net_plan(&n, false, count);
     outputs(&n, 1, 5, again); // planned again
     EXPECT(!memcmp(first, again, sizeof first));
+
     // each new plan replaces an old one: memory does not grow
     EXPECT(labs(mem_live() - live) <= 4);
     net_free(&n);
@@ -342,6 +356,7 @@ TEST(session_plans_by_mode_and_extents)
     Optim o = optim_default(OPTIM_adamw);
     PlanInput in[8];
     Plan *p;
+
     net_small(&n);
     net_open(&n, "ref", 1, &o);
     Plan *a = net_plan(&n, true, 2), *b = net_plan(&n, false, 2);
@@ -367,6 +382,7 @@ TEST(session_step_roots)
     size_t bytes[2];
     double loss[2] = {0, 0};
     void *state[2];
+
     for (int some = 0; some < 2; some++) {
         Net n;
         net_small(&n);
@@ -401,6 +417,7 @@ TEST(session_step_roots)
         state[some] = net_state(&n, &mem, &bytes[some]);
         net_free(&n);
     }
+
     EXPECT(loss[0] == loss[1] && bytes[0] == bytes[1]);
     EXPECT(!memcmp(state[0], state[1], bytes[0]));
     arena_release(&mem);
@@ -414,6 +431,7 @@ TEST(session_blames)
     Arena mem = {NULL};
     size_t bytes;
     Optim o = optim_default(OPTIM_adamw);
+
     for (int trains = 0; trains < 2; trains++) {
         net_small(&n);
         net_open(&n, given_device(1), 1, trains ? &o : NULL);
@@ -467,6 +485,7 @@ TEST(session_of_any_device)
     Net n;
     net_small(&n);
     long live = mem_live();
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         SessionSpec spec = {.graph = &n.g,
                             .root = n.root,
@@ -477,7 +496,9 @@ TEST(session_of_any_device)
         EXPECT_FAIL(session_open(&spec, &s), rows[i][1]);
         EXPECT_INT(err_kind(), ERR_USAGE);
     }
+
     EXPECT_INT(mem_live(), live);
+
     // built without CUDA, no driver, or no such GPU
     SessionSpec spec = {.graph = &n.g,
                         .root = n.root,
@@ -535,6 +556,7 @@ TEST(session_without_room)
     mem_fail_after(0, false);
     EXPECT_FAIL(session_bind(n.s, p), "a smaller batch or smaller images");
     EXPECT(net_step(&n, 1, 2, 0.01, 1).applied);
+
     // more than the machine has
     net_extents(&n, 1 << 30, in);
     in[0].dim.h = in[1].dim.h = 1 << 12;

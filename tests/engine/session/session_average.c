@@ -164,6 +164,7 @@ TEST(average_leaves_norms_of_no_step)
     Net n;
     const Optim o = optim_default(OPTIM_sgd);
     const Dims s = {1, 1, 1, 4, 2};
+
     net_new(&n);
     int x = net_input(&n, "x", s, 1), t = net_input(&n, "t", s, 1);
     int moved = net_norm(&n, x), still = net_norm(&n, x);
@@ -257,11 +258,13 @@ TEST(average_and_optimiser_begin_anew)
     Arena mem = {NULL};
     Meta m;
     char path[512];
+
     snprintf(path, sizeof path, "%s/anew.safetensors", test_folder());
     open_small(&n, given_device(1));
     open_small(&fresh, given_device(1));
     StepState state = {500, {1, 0}, 500};
     REQUIRE(session_set_state(n.s, &state));
+
     for (uint32_t k = 0; k < 3; k++) {
         EXPECT_INT(net_step(&n, 2, k, 0.01, 1).state.count, 501 + (int)k);
         EXPECT(net_step(&fresh, 2, k, 0.01, 1).applied);
@@ -274,6 +277,7 @@ TEST(average_and_optimiser_begin_anew)
         REQUIRE(checkpoint_load(path, n.s, true, &mem, &m));
         EXPECT_INT(session_state(n.s).start, 500);
     }
+
     arena_release(&mem);
     net_free(&n);
     net_free(&fresh);
@@ -288,6 +292,7 @@ TEST(average_clip_knows_no_scale)
     net_small(&scaled);
     scaled.scaled = true;
     net_open(&scaled, given_device(1), 1, &o);
+
     for (uint32_t k = 0; k < 3; k++) {
         StepResult a = net_step(&plain, 2, k, 0.01, 0.01);
         StepResult b = net_step(&scaled, 2, k, 0.01, 0.01);
@@ -298,6 +303,7 @@ TEST(average_clip_knows_no_scale)
             EXPECT_NEAR(element(&plain, q, PARAM_VALUE, 0),
                         element(&scaled, q, PARAM_VALUE, 0), 0);
     }
+
     net_free(&plain);
     net_free(&scaled);
 }

@@ -45,6 +45,7 @@ static void recurrent(Net *n)
         int z = net_op(n, OP_linear, y, w, -1);
         y = net_op(n, OP_lstm, z, matrix(n, 4 * WIDTH, WIDTH), -1);
     }
+
     Attr a = op_default(OP_attention);
     a.attention.heads = 2;
     a.attention.p = 0.3f;
@@ -65,6 +66,7 @@ static void *trained(Net *n, void (*make)(Net *), const char *device,
     n->precision = precision;
     net_open(n, device, 2, &o);
     session_budget(n->s, budget, true);
+
     for (int i = 0; i < 4; i++) {
         StepResult r;
         const int parts = 1 + i % 2;
@@ -76,6 +78,7 @@ static void *trained(Net *n, void (*make)(Net *), const char *device,
         }
         EXPECT(r.applied);
     }
+
     *pool = session_pool_bytes(n->s);
     EXPECT_INT(*pool, plan_bytes(net_plan(n, true, 2)));
     void *state = net_state(n, mem, bytes);
@@ -91,6 +94,7 @@ static void compare(void (*make)(Net *), const char *device, Precision p)
     size_t bytes, all, within, least;
     void *want = trained(&n, make, device, p, &mem, 0, &bytes, &all);
     void *got = trained(&n, make, device, p, &mem, 1, &bytes, &least);
+
     EXPECT(least < all * 19 / 20);
     EXPECT(!memcmp(got, want, bytes));
     size_t budget = (all + least) / 2;
@@ -118,6 +122,7 @@ TEST(session_budget_refused)
     Plan *p;
     PlanInput in[8];
     Optim o = adam();
+
     deep(&n);
     net_open(&n, "cpu", 1, &o);
     session_budget(n.s, 4096, false);
@@ -125,6 +130,7 @@ TEST(session_budget_refused)
     EXPECT_FAIL(session_plan(n.s, true, in, inputs, &p),
                 "with recompute; the budget is 4096");
     EXPECT_INT(err_kind(), ERR_USAGE);
+
     // an evaluation plan keeps nothing for backward, and ignores the budget
     REQUIRE(session_plan(n.s, false, in, inputs, &p));
     session_budget(n.s, 0, false);

@@ -93,12 +93,14 @@ TEST(session_parts_on_any_device)
     Arena mem = {NULL};
     StepResult want[BATCHES], got[BATCHES];
     Optim o = optim_default(OPTIM_sgd);
+
     random_net(&ref);
     random_net(&fast);
     net_open(&ref, given_device(0), 1, &o);
     net_open(&fast, given_device(1), 1, &o);
     train(&ref, 2, 0, want);
     train(&fast, 2, session_ahead(fast.s), got);
+
     for (int i = 0; i < BATCHES; i++) {
         EXPECT_INT(got[i].applied, want[i].applied);
         if (i == BAD) continue;
@@ -106,6 +108,7 @@ TEST(session_parts_on_any_device)
         if (want[i].applied)
             EXPECT_NEAR(got[i].grad_norm / want[i].grad_norm, 1, 1e-4);
     }
+
     const Params *p = session_params(ref.s), *q = session_params(fast.s);
     for (int i = 0; i < p->count; i++) {
         int64_t count = numel(p->list[i].dim);
@@ -115,6 +118,7 @@ TEST(session_parts_on_any_device)
                 params_read(q, i, PARAM_VALUE, 0, b));
         given_near(b, a, count, 1e-5);
     }
+
     arena_release(&mem);
     net_free(&ref);
     net_free(&fast);
@@ -126,6 +130,7 @@ TEST(session_collects_nothing)
     StepResult r;
     bool got = true;
     Optim o = optim_default(OPTIM_sgd);
+
     net_small(&n);
     net_open(&n, given_device(1), 1, &o);
     REQUIRE(session_collect(n.s, true, &r, &got));
@@ -148,6 +153,7 @@ TEST(session_state_is_set_and_kept)
     net_open(&n, given_device(1), 1, &o);
     net_open(&other, given_device(1), 1, &o);
     StepState far = {1000, {1, 0}, 0};
+
     // before the first step, and after one with another count
     REQUIRE(session_set_state(n.s, &far));
     StepState two = {2, {4096, 7}, 0};
@@ -159,6 +165,7 @@ TEST(session_state_is_set_and_kept)
     EXPECT_INT(a.state.count, 1001);
     EXPECT_INT(b.state.count, 1001);
     same_state(&n, &other);
+
     // between two steps, after the device has run one
     REQUIRE(session_set_state(n.s, &(StepState){7, {1, 0}, 0}));
     EXPECT_INT(net_step(&n, 2, 2, 0.01, 1).state.count, 8);
@@ -174,6 +181,7 @@ TEST(loss_scale_is_sane)
 {
     LossScale s = {LOSS_SCALE_FIRST, 0};
     int exponent = 16, good = 0, halved = 0, doubled = 0;
+
     for (uint32_t i = 0; i < 100000; i++) {
         Rng r = {.seed = 9, .stream = RNG_TEST, .sample = i};
         // periods with few overflows, periods with many
@@ -193,6 +201,7 @@ TEST(loss_scale_is_sane)
         EXPECT_INT(s.good, good);
         EXPECT(kept.by == s.by && kept.good == s.good);
     }
+
     // both limits were reached
     EXPECT(halved > 20 && doubled > 8);
 }

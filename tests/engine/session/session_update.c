@@ -21,6 +21,7 @@ static void patchwork(Net *n, uint32_t c)
         if (rng_below(&r, 10 + i, 2)) x = net_norm(n, x);
         x = net_op(n, OP_tanh, net_conv(n, x, 3, 3), -1, -1);
     }
+
     n->root[n->roots++] = net_conv(n, net_norm(n, x), 2, 1); // no loss here
     n->loss = net_op(n, OP_mse, x, t, -1);
 }
@@ -51,6 +52,7 @@ static void same_parameters(Net *n, const float *want, const float *got)
 {
     const Params *q = session_params(n->s);
     float sum = 0;
+
     for (int i = 0; i < q->count; i++) {
         const Param *a = &q->list[i];
         int64_t count = numel(a->dim);
@@ -70,6 +72,7 @@ TEST(session_updates_every_parameter)
     static const OptimKind kinds[] = {OPTIM_adamw, OPTIM_adam, OPTIM_sgd,
                                       OPTIM_radam};
     static const double rates[] = {1, 1, 0.5, 0, 3}, decays[] = {-1, -1, 0, 2};
+
     for (uint32_t c = 0; c < 32; c++) {
         Net n;
         Arena mem = {NULL};
@@ -132,6 +135,7 @@ TEST(session_refuses_groups)
     int t = net_input(&n, "t", (Dims){1, 1, 1, 1, 2}, 0);
     n.bias = true;
     int y = x;
+
     for (int i = 0; i < MAX_GROUPS; i++) {
         char name[16];
         snprintf(name, sizeof name, "w%d", i);
@@ -139,6 +143,7 @@ TEST(session_refuses_groups)
                           (Init){INIT_CONST, 0.1}, true);
         y = net_op(&n, OP_linear, y, w, -1);
     }
+
     int w = net_param(&n, "last", (Dims){2, 1, 1, 1, 2}, 0,
                       (Init){INIT_CONST, 0.1}, true);
     n.loss = net_op(&n, OP_mse, net_op(&n, OP_linear, y, w, -1), t, -1);
@@ -156,6 +161,7 @@ TEST(session_refuses_groups)
     net_feed(&n, p, 1);
     EXPECT_FAIL(session_step(n.s, p, 0.1, 0, &r),
                 "is the first of group 65; at most 64 different rates");
+
     // the maximum number of groups
     REQUIRE(params_group(q, q->list[0].name, 2, 0));
     REQUIRE(session_step(n.s, p, 0.1, 0, &r));

@@ -37,6 +37,7 @@ static void small_net(Net *n, const Small *s)
     net_new(n);
     int image = net_input(n, "image", s->image, s->rank), x = image;
     int target = net_input(n, "target", mask, s->rank);
+
     if (s->dropout) {
         Attr drop = op_default(OP_dropout),
              all = op_default(OP_spatial_dropout);
@@ -46,6 +47,7 @@ static void small_net(Net *n, const Small *s)
         x = net_row(n, drop, &x, 1);
         x = net_row(n, all, &x, 1);
     }
+
     n->root[n->roots++] = net_unet(n, x, s->base, s->depth);
     n->loss = net_op(n, OP_bce_dice, n->root[0], target, -1);
 }
@@ -73,6 +75,7 @@ static void near_parameters(Net *want, Net *got, const Small *s)
 {
     Arena mem = {NULL};
     const Params *q = session_params(want->s);
+
     for (int i = 0; i < q->count; i++) {
         double *w = values(want, i, &mem), *g = values(got, i, &mem);
         double most = 0, worst = 0;
@@ -105,6 +108,7 @@ static void against_ref(const Small *s, OptimKind kind, double lr)
     small_open(&ref, s, given_device(0), kind);
     small_open(&fast, s, given_device(1), kind);
     hand_over(&fast, &ref);
+
     for (uint32_t step = 0; step < STEPS; step++) {
         StepResult want = net_step(&ref, s->batch, step, lr, 1);
         StepResult got = net_step(&fast, s->batch, step, lr, 1);
@@ -115,6 +119,7 @@ static void against_ref(const Small *s, OptimKind kind, double lr)
                         optim_info[kind].name, step, got.loss, want.loss);
         EXPECT_NEAR(got.grad_norm, want.grad_norm, 1e-4 * want.grad_norm);
     }
+
     if (kind == OPTIM_sgd) near_parameters(&ref, &fast, s);
     net_free(&ref);
     net_free(&fast);
