@@ -465,7 +465,8 @@ TEST(simd_large)
         for (int p = 0; p < PRECISION_COUNT; p++) {
             if (!(check.be->precisions >> p & 1)) continue;
             check.precision = (Precision)p;
-            opcase_agree(&c, &check);
+            // a sanitized build runs the kernels; other builds compare them
+            if (!given_once()) opcase_agree(&c, &check);
             opcase_exact(&c, &check);
         }
     }
