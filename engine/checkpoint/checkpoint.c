@@ -289,6 +289,50 @@ bool checkpoint_save_with(const char *path, Session *s, bool full,
     return ok;
 }
 
+// -- adding metadata ----------------------------------------------------------
+
+// Tensors are copied unchanged, even types and names that this program would
+// not have written.
+
+static bool copy_tensor(void *ctx, int i, void *out)
+{
+    return safetensors_read(ctx, i, out);
+}
+
+/* Is a pair with this key not copied: a checksum, which the writer computes
+ * again, or a key of *m? */
+static bool is_replaced(const Meta *m, const char *key)
+{
+    return starts(key, "crc32c.") || meta_get(m, key);
+}
+
+bool checkpoint_note(const char *path, const Meta *m)
+{
+    Safetensors f = {0};
+    Arena mem = {0};
+    bool ok = false;
+
+    TRY(safetensors_open(path, &f) && safetensors_verify(&f));
+    MetaPair *pair = ARENA_NEW(&mem, MetaPair, f.meta.count + m->count);
+    TRY(pair);
+    int pairs = 0;
+    for (int i = 0; i < f.meta.count; i++)
+        if (!is_replaced(m, f.meta.pair[i].key)) pair[pairs++] = f.meta.pair[i];
+    for (int i = 0; i < m->count; i++) pair[pairs++] = m->pair[i];
+    const StWrite w = {.tensor = f.tensor,
+                       .count = f.count,
+                       .pair = pair,
+                       .pairs = pairs,
+                       .fill = copy_tensor,
+                       .ctx = &f};
+    ok = safetensors_save(path, &w);
+
+done:
+    safetensors_close(&f);
+    arena_release(&mem);
+    return ok;
+}
+
 // -- opening ------------------------------------------------------------------
 
 /* Opens a file with a known format; *f is closed on failure. A file of this
@@ -396,6 +440,51 @@ bool checkpoint_verify(const char *path)
     bool ok = safetensors_verify(&f);
     safetensors_close(&f);
     return ok;
+}
+
+// -- reasons ------------------------------------------------------------------
+
+// A file that does not fit a network may differ in thousands of tensors; a
+// reason lists the first few of each kind and counts the others.
+enum { LISTED = 3 }; /* names of each kind that a reason lists */
+
+/* A string that grows piece by piece; text beyond its size is cut. */
+typedef struct Words {
+    char text[ERR_MAX];
+    size_t used;
+    int count; /* number of listed names */
+} Words;
+
+/* Appends text; the part beyond the size is cut. */
+static void words_add(Words *w, const char *text)
+{
+    size_t n = strlen(text), left = sizeof w->text - 1 - w->used;
+    if (n > left) n = left;
+    memcpy(w->text + w->used, text, n);
+    w->used += n;
+    w->text[w->used] = 0;
+}
+
+/* Appends "name" or, after the first, ", name"; after LISTED names one ", ..."
+ * and then nothing, while `count` goes on. */
+static void words_list(Words *w, const char *name)
+{
+    if (w->count && w->count < LISTED) words_add(w, ", ");
+    if (w->count == LISTED) words_add(w, ", ...");
+    if (w->count++ < LISTED) words_add(w, name);
+}
+
+/* "(3,2,3,3)", as PyTorch prints a shape. */
+static void words_shape(Words *w, const int64_t *shape, int axes)
+{
+    char number[32];
+    words_add(w, "(");
+    for (int i = 0; i < axes; i++) {
+        snprintf(number, sizeof number, "%s%lld", i ? "," : "",
+                 (long long)shape[i]);
+        words_add(w, number);
+    }
+    words_add(w, ")");
 }
 
 // -- loading ------------------------------------------------------------------
