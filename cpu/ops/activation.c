@@ -81,8 +81,10 @@ static SmoothAct kind_of(const Call *c)
         return SMOOTH_TANH;
     case OP_gelu:
         return SMOOTH_GELU;
-    default:
+    case OP_silu:
         return SMOOTH_SILU;
+    default:
+        CHECK(!"an operator of SMOOTH()");
     }
 }
 

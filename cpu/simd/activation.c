@@ -72,6 +72,7 @@ INLINE V value(SmoothAct kind, V x)
         far = e * below;
         near = v_set(1) - far * TINY;
     } else {
+        CHECK(kind == SMOOTH_SIGMOID || kind == SMOOTH_SILU);
         halves(x, &near, &far);
     }
     if (kind == SMOOTH_SIGMOID) return v_select(x < 0, far * TINY, near);
@@ -95,6 +96,7 @@ INLINE V grad(SmoothAct kind, V k)
     }
 
     // s (1 + x (1 - s))
+    CHECK(kind == SMOOTH_SILU);
     halves(k, &near, &far);
     return v_select(k < 0, far * v_fma(k, near, one) * TINY,
                     near * v_fma(k, far * TINY, one));
@@ -120,8 +122,9 @@ void ISA_NAME(smooth_act)(SmoothAct kind, const float *x, int64_t n, float *y)
     case SMOOTH_GELU:
         values(SMOOTH_GELU, x, n, y);
         break;
-    default:
+    case SMOOTH_SILU:
         values(SMOOTH_SILU, x, n, y);
+        break;
     }
 }
 
@@ -158,7 +161,8 @@ void ISA_NAME(smooth_act_grad)(SmoothAct kind, const float *dy,
     case SMOOTH_GELU:
         grads(SMOOTH_GELU, dy, kept, n, dx, add);
         break;
-    default:
+    case SMOOTH_SILU:
         grads(SMOOTH_SILU, dy, kept, n, dx, add);
+        break;
     }
 }
