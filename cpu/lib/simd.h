@@ -143,9 +143,9 @@ typedef struct RowGrad {
     bool add; /* to dx */
 } RowGrad;
 
-/* The epilogue of a convolution, applied to finished results: a batch_norm with
- * constant statistics, if norm.hi is not NULL, and the activation, which
- * norm.act holds too. */
+/* The epilogue of a convolution, which a kernel applies to a result after its
+ * last addition: a batch_norm with constant statistics, if norm.hi is not NULL,
+ * then the activation `act`; norm.act is a copy of it. */
 typedef struct Epilogue {
     BnAffine norm;
     Act act;
@@ -294,8 +294,8 @@ typedef struct Classes {
     /* dx = dy at the tap of the maximum, else 0 */                            \
     K(void, pool_max_grad,                                                     \
       (const PoolRow *p, const float *dy, const uint8_t *which, bool add))     \
-    /* sum of cross entropies of logits x; dx = their gradient times           \
-     * `factor` */                                                             \
+    /* bce_sum: the sum of the binary cross entropies of logits x with targets \
+     * t; bce_grad: dx = the gradient of that sum times `factor` */            \
     K(double, bce_sum,                                                         \
       (const float *x, const float *t, int64_t n, float weight))               \
     K(void, bce_grad,                                                          \
@@ -309,8 +309,9 @@ typedef struct Classes {
     K(void, region_grad,                                                       \
       (const float *x, const float *t, int64_t n, const RegionGrad *r,         \
        float *dx, bool add))                                                   \
-    /* sum of the costs of n errors; dx = factor times their gradient, with    \
-     * the bits of the plain loop; sum of n numbers; all in double */          \
+    /* error_sum: the sum of the costs of n errors; error_grad: dx = `factor`  \
+     * times the gradient of that sum, with the bits of the plain loop; sum:   \
+     * of n numbers; all computed in double */                                 \
     K(double, error_sum, (const Errors *e, int64_t n))                         \
     K(void, error_grad,                                                        \
       (const Errors *e, int64_t n, double factor, float *dx, bool add))        \
@@ -330,8 +331,11 @@ typedef struct Classes {
      * that rescales older results */                                          \
     K(float, attend_row,                                                       \
       (float *s, int64_t n, float scale, float *most, float *sum))             \
-    /* s = a = exp(scale s - log), da = scale a (da - mean); log and mean of   \
-     * element i are at i * step */                                            \
+    /* backward pass of the softmax of attention: s becomes the weights a =    \
+     * exp(scale s - log), log the logarithm of the sum of exp(scale s) over   \
+     * the row of scores; da (gradient of a) becomes the gradient of the       \
+     * scores, scale a (da - mean), mean the sum of a da over the row; log and \
+     * mean of element i are at i * step */                                    \
     K(void, attend_grad,                                                       \
       (float *s, float *da, int64_t n, float scale, const float *log,          \
        const float *mean, int64_t step))                                       \
@@ -348,15 +352,18 @@ typedef struct Classes {
     /* y = softmax(x) over classes; may be x's memory */                       \
     K(void, class_softmax,                                                     \
       (const float *x, int64_t rows, int classes, float *y))                   \
-    /* sum[0]: of -m log softmax(x)[t], NaN for a t that is no class; sum[1]:  \
-     * of m. class_count returns sum[1]. dx = `factor` times the gradient of   \
-     * sum[0] */                                                               \
+    /* cross-entropy of rows of logits with targets t and mask m: sum[0] = sum \
+     * of -m log softmax(x)[t] (NaN if t is no class), sum[1] = sum of m,      \
+     * which class_count alone returns. class_grad: dx = `factor` times the    \
+     * gradient of sum[0] */                                                   \
     K(void, class_sums, (const Classes *r, double *sum))                       \
     K(double, class_count, (const Classes *r))                                 \
     K(void, class_grad, (const Classes *r, float factor, float *dx, bool add)) \
-    /* with s = softmax(x): the sums of m s t, m s and m t of each class, then \
-     * that of m; dx = gradient of the sum of m (a t + b) s, with coef: a of   \
-     * all classes, then b */                                                  \
+    /* region losses, with s = softmax(x). class_region_sums: sum = m s t, m s \
+     * and m t of each class, each summed over rows, class after class; then   \
+     * the sum of m. class_region_grad: dx = the gradient of the sum of m (a t \
+     * + b) s over rows and classes; coef = a of all classes, then b of all    \
+     * classes */                                                              \
     K(void, class_region_sums, (const Classes *r, double *sum))                \
     K(void, class_region_grad,                                                 \
       (const Classes *r, const float *coef, float *dx, bool add))              \

@@ -77,9 +77,10 @@ int64_t strip_floats(const Axis a[3], int64_t rows, int64_t cols, int64_t many)
     return a[0].taps * axis_span(&a[1], rows) * axis_span(&a[2], cols) * many;
 }
 
-/* Copies r->many channels, from r->from on, of one row of an image with `c`
- * channels, with zeros left and right of the image. A row that lies wholly on
- * one side of the image is all zeros. */
+/* Copies the input positions along w that r->cols results read, from one row of
+ * an image with `c` channels: channels r->from .. r->from + r->many - 1.
+ * Positions left and right of the image (padding) become 0; if all of them are
+ * on one side of the image, the copy is all zeros. */
 static void copy_row(const float *row, int64_t c, const Axis *a,
                      const Region *r, float *to)
 {

@@ -8,12 +8,13 @@
  * each channel of the target that is at least 1/2. An element counts where its
  * mask is not 0.
  *
- * Mapping: a group of lanes holds a row (classes.cuh), each lane counts its
- * channel (beyond 32 channels, blocks of another y count the next 32). A block
- * counts parts of the rows of a sample and adds its integers to the memory of
- * y, in any order; the last block converts the integers to floats. Counts below
- * 2^31 are exact until then. Bound by memory: 8 bytes an element, 4 + 4 / C
- * with class numbers. */
+ * Mapping: a group of lanes holds the logits of one position (classes.cuh);
+ * each lane counts one channel (of more than 32 channels, the blocks with the
+ * next blockIdx.y count the next 32). A block counts a part of the positions of
+ * a sample and adds the integer counts atomically to the memory of the result
+ * y, in any order; the last block converts them to floats in place. Counts
+ * below 2^31 are exact until then. Bound by memory: 8 bytes per element, 4 + 4
+ * / C if the target has class numbers. */
 #include "cuda/loss/classes.cuh"
 #include <math.h>
 

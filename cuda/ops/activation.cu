@@ -187,8 +187,10 @@ template <class F> bool backward(const Call *c, const F &f, const Tensor *kept)
 
 } // namespace
 
-/* An operator: its function, and the tensor that its KEEP_ flag in ops.def
- * saves (an operator that saves none gets dy, which its grad() ignores). */
+/* Defines the forward and backward function of an operator. `curve` computes
+ * value and derivative; `kept` is the tensor that ops.def keeps for the
+ * backward pass (KEEP_Y: y, KEEP_X: x). An operator that keeps none passes dy,
+ * which its grad() ignores. */
 #define ROW(name, curve, kept)            \
     bool cuda_##name##_fwd(const Call *c) \
     {                                     \

@@ -1,14 +1,17 @@
 /* pool.cu -- maxpool and avgpool: maximum and mean of each window.
  *
- * Each thread makes one vector of channels of one row: of the result forward,
- * of the operand's gradient backward, where it gathers from each result whose
- * window contains it. Points are loaded four at a time (a whole 2x2 window);
- * the other work is integer arithmetic on positions. No shared memory: elements
- * of several windows come from the caches. maxpool saves the winning tap of
- * each result, in a byte if the window has no more than 256 taps, because the
+ * Each thread computes one vector of channels at one position: of the result in
+ * the forward pass; in the backward pass of the operand's gradient, which it
+ * sums over all results whose window contains the position. A thread loads
+ * AHEAD = 4 positions at a time (a whole 2x2 window), in the backward pass one
+ * where windows do not overlap (maxpool: and have at most 256 taps); the other
+ * work is integer arithmetic on positions. No shared memory: elements of
+ * several windows come from the caches. maxpool saves the tap of the maximum
+ * for each result, in a byte if the window has at most 256 taps, because the
  * plan keeps that memory from the forward to the backward pass. avgpool applies
- * its activation epilogue before the store; backward takes dy back through it
- * on load, by y.
+ * its fused activation before it stores the result; its backward pass
+ * multiplies dy by the derivative of the activation, computed from y, when it
+ * loads dy.
  *
  * Bound by memory. Bytes per operand element, window 2x2: maxpool 4 + 5/4
  * forward, 4 + 5/4 backward; avgpool 4 + 1 in both passes, 1 more backward with

@@ -4,17 +4,20 @@
  *     linear   y[p] = (1 - t) x[i] + t x[i+1] along each axis, i + t the
  *              source coordinate of p
  *
- * Source coordinates are fractions of integers, so forward and backward get the
- * same weights, exact to one rounding, without doubles: (p num + off) / den
- * with 2, 1 - f, 2 f or, aligned, X-1, 0, Y-1; clamped.
+ * The source coordinate of p is the fraction (p num + off) / den of integers,
+ * clamped to 0 .. X-1, so the forward and the backward pass get the same
+ * weights, exact to one rounding, without doubles. For a factor f: num = 2, off
+ * = 1 - f, den = 2 f (voxel centres). With aligned corners: num = X-1, off = 0,
+ * den = Y-1, where X and Y are the extents of the operand and of the result
+ * along the axis (den = 1 if Y is 1).
  *
- * Each thread makes one vector of channels of one row. Forward: of the result,
- * from one operand position or the 8 corners of its cell, with all loads in
- * flight together. Backward: of the operand's gradient, gathered from the
- * results in which the element has a weight. Elements that several rows read
- * come from the caches, so no shared memory. Bound by memory: at least 4 (1 +
- * 1/(fd fh fw)) bytes per element of the result (2 in 16 bits) in both passes;
- * linear in 3-D does not reach this, as each dy is read 8 times. */
+ * Each thread computes one vector of channels at one position. Forward: of the
+ * result, from one operand position or the 8 corners of its cell, with all
+ * loads in flight together. Backward: of the operand's gradient, summed over
+ * the results in which the position has a weight. Elements that several threads
+ * read come from the caches, so no shared memory. Bound by memory: at least 4
+ * (1 + 1/(fd fh fw)) bytes per element of the result (2 in 16 bits) in both
+ * passes; linear in 3-D does not reach this, as each dy is read 8 times. */
 #include "cuda/lib/window.cuh"
 
 namespace {

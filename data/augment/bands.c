@@ -1,6 +1,7 @@
-/* bands.c -- stretches, shifts, tilts and masks the bands of a scale, such as
- * the frequencies of a spectrogram, which are the channels of an image. All
- * voxels of an image use the same draws, and padding is not changed. */
+/* bands.c -- augments images whose channels are frequency bands, such as a
+ * spectrogram: stretches and shifts the bands, adds a random tilt (a line and a
+ * parabola) along them, and sets some adjacent bands to 0. All voxels of an
+ * image use the same random parameters; padding along w is not changed. */
 #include "data/augment/augment_inside.h"
 #include "engine/backend/augment.h"
 #include <string.h>

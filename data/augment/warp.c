@@ -1,13 +1,14 @@
 /* warp.c -- spatial transforms of a field of a sample: affine maps and elastic
  * displacements.
  *
- * The unit of work is a row along w. The places of a row are computed first, in
- * loops without branches: terms that do not depend on w are computed outside,
- * and a spline is summed along d once per slice and along h once per row, in
- * the order of elastic_move, so that every bit equals the plain definition.
- * Then each interval of places with all neighbours inside the volume is
- * interpolated without tests for the border; other places go through
- * change_between. */
+ * The unit of work is a row along w. The source coordinates of all voxels of
+ * the row are computed first, in loops without branches: terms that do not
+ * depend on w are computed outside the loops, and the sum of B-spline control
+ * points is taken along d once per slice and along h once per row, in the order
+ * of elastic_move, so that every bit equals the plain definition. Then each run
+ * of voxels whose source neighbours all lie inside the volume is interpolated
+ * (labels: nearest neighbour) without tests for the border. The others go
+ * through change_between (labels: change_nearest), which handles the border. */
 #include "data/augment/augment_inside.h"
 #include <string.h>
 

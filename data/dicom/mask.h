@@ -32,7 +32,9 @@ char *mask_grids_text(const Grid *own, const Grid *image,
                       char text[MASK_GRIDS_TEXT]);
 
 /* For a mask whose grid differs from the target's: returns true if it may be
- * resampled, else fails with row 72, or with both grids and the fix. */
+ * resampled (`resample`). Fails with row 72 of tests/shell/defects.csv if mask
+ * and image cover different regions. Without `resample` fails with an error
+ * that shows both grids and says how to allow it. */
 bool mask_may_resample(const DicomSeries *mask, const Grid *own,
                        const MaskTarget *target, bool resample);
 

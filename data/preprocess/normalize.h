@@ -4,11 +4,12 @@
 #include "data/steps/step.h"
 #include "data/volume.h"
 
-/* Normalises v (F32, finite) in place, each channel alone or all together; unit
- * NONE afterwards. ERR_DATA if no slice of a channel (per volume: the channel
- * as a whole) has two different values left, with *channel its number from 0,
- * else -1: such an image means a faulty file, and a network would be trained on
- * zeros. A single slice without contrast is common (air) and becomes 0. */
+/* Normalises the intensities of v (F32, finite) in place, each channel alone or
+ * all together, and sets the unit of v to NONE. Fails with ERR_DATA if the
+ * selected values of a channel are constant after clipping in every slice (per
+ * volume: as a whole): the file is probably faulty, and the network would be
+ * trained on zeros. *channel is then the number of that channel, from 0, else
+ * -1. A single constant slice is common (air) and becomes 0. */
 bool normalize_volume(const DataStep *step, Volume *v, int *channel);
 
 #endif

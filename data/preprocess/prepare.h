@@ -12,8 +12,9 @@
 #include "data/steps/user_step.h"
 #include <stdatomic.h>
 
-/* A case after its VOLUME steps: field[i] is field i of the data set. All
- * fields on the grid share affine and extents except c. */
+/* A case after its preprocessing steps of phase VOLUME (steps.def): field[i] is
+ * field i of the data set. All fields on the grid have the same affine and the
+ * same extents, except c (channels). */
 typedef struct Prepared {
     Pack field[MAX_FIELDS];
     int fields;

@@ -6,8 +6,10 @@
 enum { OF_RESULT = 2048, OF_GRADIENT = 256 }; /* elements that are compared */
 enum { VECTORS = 16 }; /* batch size of a batch norm of vectors */
 
-/* Converts an initialisation to a fill. A constant would hide mistakes (a gamma
- * of 1, a beta of 0), so `fill`, the operator's own, stays. */
+/* Returns the distribution of the random test values of a parameter: the
+ * distribution of its initial values. A constant (gamma 1, beta 0) would hide
+ * mistakes, so for a constant initialisation, or for one of zero spread, the
+ * function returns `fill`, the distribution in the operator's test suite. */
 static Fill fill_of(const Node *param, Fill fill)
 {
     const double v = param->init.value;

@@ -19,8 +19,10 @@ static bool is_last(const Candidate *c)
     return !strcmp(c->name, "checkpoint_last.safetensors");
 }
 
-/* Most steps first. A file with unknown steps comes before all others, as it
- * may have been the newest and the user should learn why it is not used. */
+/* Sorts checkpoints by their number of optimiser steps, most first. A file
+ * whose number is unknown (its header is damaged or has none) comes before all
+ * others: it may have been the newest, and the user should learn why it is not
+ * used. */
 static int by_steps(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;

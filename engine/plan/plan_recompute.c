@@ -309,8 +309,11 @@ static bool go_straight(Search *s, size_t budget, bool *there)
     return true;
 }
 
-/* Lowers the aim in small steps, starting with nothing dropped, as far as
- * possible or until it fits; then takes the best of these plans. */
+/* Lowers the target for the memory of the fullest call in small steps, starting
+ * without dropped values, until the plan fits into `budget` or the target
+ * cannot be reached. Then takes the plan with the least memory and keeps
+ * dropped values again, as far as they fit into the larger of that memory and
+ * the budget. */
 static bool go_slowly(Search *s, size_t budget)
 {
     bool there = true;

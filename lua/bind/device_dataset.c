@@ -119,8 +119,10 @@ static bool bind_plan_of(Session *s, const DeviceDatasetBox *box, Wanted *w)
     return true;
 }
 
-/* Do the samples fit into `room` bytes? The rest is for the other plans of the
- * session, for a validation set, and for other programs. */
+/* Returns whether the samples of the data set and the workspace for augmented
+ * batches need at most half of the `room` bytes of free device memory
+ * (--device_dataset on: any number of bytes). The other half is for the
+ * session's other plans, for a validation set and for other programs. */
 static bool fits(DeviceDatasetBox *box, const Wanted *w, size_t room)
 {
     if (!device_dataset_bytes(w->part, box->fields, pipeline_samples(box->p),

@@ -70,8 +70,9 @@ void push_node(lua_State *L, int node)
     *(int *)new_object(L, "seg.node", sizeof(int)) = node;
 }
 
-/* Fill attribute i of `a` from the value on top of the stack. Word 0 of an
- * Attr is the operator, the attributes follow in the order of the row. */
+/* Set attribute i of `a` to the value on top of the Lua stack. Word 0 of an
+ * Attr is the operator; the next words are its attributes, in the order of its
+ * row in ops.def. */
 static void set_attr(lua_State *L, Attr *a, int i)
 {
     const AttrInfo *info = &op_info[a->op].attr[i];

@@ -1,11 +1,14 @@
 /* geometry.c -- tests of positions, from the files of a patient to a sample.
  *
- * A phantom has three channels, each the index of the voxel along one axis of
- * the file, an exact number in every type. When a voxel of known patient
- * position is looked up after reading and the steps, its three values must be
- * its index: the difference is the error in voxels. Files are made byte by
- * byte, and the affine is computed here, so that no reader or writer is
- * trusted. Cubes in a mask are checked as well. */
+ * A phantom image has three channels, one for each axis of the file: each voxel
+ * stores its index along the axis, a number that every voxel type represents
+ * exactly. The tests read the files, run preprocessing steps, extract the
+ * samples, and interpolate at the known patient positions of some landmark
+ * voxels: the three values must be the index of the landmark, and the
+ * difference is the error in voxels. The tests write the files byte by byte and
+ * compute the affine themselves, so that they trust no reader or writer. A mask
+ * with a cube of one label around each landmark is read in the same way: the
+ * voxel nearest to the landmark must have that label. */
 #include "tests/support/dicom_make.h"
 #include "tests/support/nifti_make.h"
 #include "tests/support/volumes.h"

@@ -188,8 +188,9 @@ static uintptr_t round_up(uintptr_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Sets [from, to) of the red zones before and after the allocation; the part of
- * its first page before the red zone is not compared. */
+/* Computes the address ranges z[i] = [from, to) of the red zones before (i = 0)
+ * and after (i = 1) the allocation. The bytes between the start of the first
+ * page and the front red zone are not checked. */
 static void zones(const Allocation &a, uintptr_t z[2][2])
 {
     z[0][0] = a.at - RED_ZONE;
