@@ -1,7 +1,7 @@
 /* cpu.c -- the backends `ref`, `plain` and `cpu`: host memory, a thread pool,
  * three tables of kernels.
  *
- * A device is a Pool. Every call is finished when it returns, so sync has
+ * A device is a Pool. A call returns after its kernel has ended, so sync has
  * nothing to wait for. The tables come from the rows of ops.def; the `cpu`
  * column says whether `cpu` runs the plain loops in float or a fast kernel. */
 #include "cpu/conv/bf16.h"

@@ -68,8 +68,9 @@ static int64_t weights(const Plan *p)
     return p->g.out.c * p->taps * p->ci;
 }
 
-/* The products of a row of pixels: single pixels, or steps of pairs. All steps
- * have the same number of pairs, which may be more than there are pixels. */
+/* How Simd.outer sums over a row of pixels: one product per pixel, or `steps`
+ * products of `step` pairs of pixels each. All have the same number of pairs,
+ * which together may be more than the row has. */
 typedef struct RowSteps {
     int64_t steps, step; // products of Simd.outer
     int64_t pixels;      // columns of the strip

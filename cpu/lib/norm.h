@@ -7,9 +7,9 @@
 
 enum { NORM_TABLES = 6 }; // of BnAffine; the last two only in bwd
 
-/* Rows of one block of rows of `channels` floats. The number depends on shapes
- * alone, because the sums of a block are chains of f32 additions over its
- * rows. */
+/* Returns the number of rows in a block, for rows of `channels` floats. It
+ * depends on shapes alone, because the sums of a block are chains of f32
+ * additions over its rows. */
 static inline int64_t norm_block(int64_t channels)
 {
     enum {

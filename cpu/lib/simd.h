@@ -153,8 +153,8 @@ typedef struct Epilogue {
 
 /* A row of windows of max pooling. Window i has tap number[t] at x[t] + i*step,
  * `channels` floats. Taps outside the image are left out; at least one is
- * inside. Tap numbers are below 256. pool_max reads x, pool_max_grad writes dx;
- * the other array may hold garbage. */
+ * inside. Tap numbers are below 256. pool_max reads x and ignores dx;
+ * pool_max_grad writes dx and ignores x. */
 typedef struct PoolRow {
     const float *const *x;
     float *const *dx;
@@ -251,7 +251,8 @@ typedef struct Classes {
     K(void, bn_apply,                                                          \
       (const float *x, int64_t rows, int64_t channels, const BnAffine *a,      \
        float *y))                                                              \
-    /* sum of dy and of dy * (x - mean), with dy taken back through `act` */   \
+    /* sum of dy and of dy * (x - mean), with dy multiplied by the derivative  \
+     * of `act` */                                                             \
     K(void, bn_sums,                                                           \
       (const float *dy, const float *x, int64_t rows, int64_t channels,        \
        const BnAffine *a, double *sum, double *dot))                           \

@@ -69,9 +69,10 @@ static void relax(void)
 #endif
 }
 
-/* Runs tasks until none is left. The counter ends past the last task by one a
- * thread. The addition is relaxed: the gate publishes the inputs of a task, and
- * `finished` its results. */
+/* Runs tasks until all have begun. Each thread adds 1 to `next` once more than
+ * it runs tasks, so `next` ends above the number of tasks. The addition is
+ * relaxed: the gate publishes the inputs of a task, and `finished` its
+ * results. */
 static void take_tasks(Pool *p, int thread)
 {
     Trace *t = thread ? p->trace : NULL;

@@ -24,7 +24,9 @@ typedef struct Job {
     int64_t high, wide, tasks; /* rows and draws of a task; tasks of a sample */
 } Job;
 
-/* A task: some rows of a sample, or some draws of its single row. */
+/* A task with a draw per channel: `high` positions of a sample, which use the
+ * same draws. A task with a draw per element, where a sample is one row: `wide`
+ * elements. */
 static void drop_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;

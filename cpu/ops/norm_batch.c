@@ -100,7 +100,8 @@ static bool all_ranks(Norm *m, int64_t count)
 }
 
 /* Computes mean and rstd of the operand and updates the running statistics,
- * except at an idle rank with statistics of its own. */
+ * except on an idle rank (without a sample of the batch: Share in op.h) whose
+ * statistics are not all-reduced. */
 static bool measure(Norm *m)
 {
     const Call *c = m->c;

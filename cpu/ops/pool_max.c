@@ -3,13 +3,13 @@
  * loops take the other calls.
  *
  * Bound by memory: each number of x is read once. Channels lie along the
- * vectors, and the taps of a window are compared in registers. A column with a
- * window cut by a border is a call of its own with fewer taps, so the kernel
- * has no borders. A task is a row of results.
+ * vectors, and the taps of a window are compared in registers. A result whose
+ * window is cut by a border is a kernel call of its own with fewer taps, so the
+ * kernel has no tests for borders. A task is a row of results along w.
  *
- * Saved: the winning tap of each result, one byte. Backward, each element of
- * the operand belongs to at most one window, so a row of windows writes its own
- * elements and nothing is summed. */
+ * Saved: the tap of the maximum of each result, one byte. In the backward pass
+ * each element of the operand belongs to at most one window, so no two tasks
+ * write to one element and nothing is summed. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"

@@ -65,8 +65,9 @@ typedef struct Span {
     int32_t from, to;
 } Span;
 
-/* The results that read position `place` of an operand of extent `own`: all of
- * them where it was broadcast. */
+/* Returns the range of results along an axis that read position `place` of an
+ * operand of extent `own`: one result, or all if the operand was broadcast
+ * along the axis. */
 static Span span(int32_t own, int32_t all, int32_t place)
 {
     return own == all ? (Span){place, place + 1} : (Span){0, all};

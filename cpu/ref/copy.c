@@ -40,8 +40,9 @@ bool KERNEL(concat_fwd)(const Call *c)
     return true;
 }
 
-/* If an operand occurs twice, its gradients may be the same memory: within a
- * row the operands follow each other, and the later ones add. */
+/* If an operand occurs twice, its gradients may be the same memory: a row of dy
+ * is copied for one operand after the other, and the later operands add to the
+ * gradient. */
 static void split_rows(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -94,9 +95,9 @@ static bool inside(int i, int extent)
     return i >= 0 && i < extent;
 }
 
-/* Forward of pad, backward of slice. By rows of the large block `to`, so that
- * each is written by one task. Outside the box `fill` is stored; if gradients
- * are added, nothing is. */
+/* Forward pass of pad, backward pass of slice: copies the box `from` into the
+ * larger tensor `to`. Each row of `to` is written by one task. Outside of the
+ * box `to` becomes `fill`, or stays if gradients are added. */
 static void embed_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

@@ -1,8 +1,8 @@
 /* elementwise.h -- kernels of operators where result i depends on operand
  * element i alone.
  *
- * y may be operand 0's memory and dx[0] may be dy's: each element is read
- * before the result is written to its place, and no other is read. */
+ * y may be operand 0's memory and dx[0] may be dy's: a loop reads element i
+ * before it writes result i, and result i depends on no other element. */
 #ifndef SEG_CPU_REF_ELEMENTWISE_H
 #define SEG_CPU_REF_ELEMENTWISE_H
 #include "cpu/lib/plain.h"

@@ -6,9 +6,9 @@
  * subnormal results: small factors are multiplied by 2^64 until the last
  * product (v_exp_large). Infinities and NaN give the values of the formulas.
  *
- * A result does not depend on where a block begins, and a vector is loaded
- * before the same place is stored: any cut into tasks gives the same bits, and
- * y may be x's memory, dx that of dy. */
+ * A result does not depend on where a block begins, and a vector of the operand
+ * is loaded before the results of its elements are stored: any cut into tasks
+ * gives the same bits, and y may be x's memory, dx that of dy. */
 #include "cpu/simd/explog.h"
 
 /* 0 where `beyond`, else v: for arguments with a negligible exponential. A 0

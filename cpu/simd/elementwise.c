@@ -2,9 +2,9 @@
  * relu.
  *
  * A result does not depend on where a block begins, so any cut into tasks gives
- * the same bits. Results may be in an operand's memory: a vector is loaded
- * before the same place is stored, and no other is read. Bound by memory, so
- * nothing is unrolled. */
+ * the same bits. A result may be in an operand's memory: a vector of the
+ * operand is loaded before the results of its elements are stored, and they
+ * depend on no other vector. Bound by memory, so nothing is unrolled. */
 #include "cpu/simd/vec.h"
 
 /* y[i] = f(i-th vectors) over n elements; `value` is an expression of `i` with

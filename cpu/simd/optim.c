@@ -47,7 +47,8 @@ void ISA_NAME(adam)(const float *grad, int64_t n, const float *factor, float *p,
 #undef STEP
 }
 
-/* At the first step m = g, so a new buffer is not even loaded. */
+/* At the first optimiser step m = g, so the new buffer `mean` is not even
+ * loaded. */
 INLINE void sgd(const float *grad, const float *f, float *value, float *mean,
                 int rest, bool first, bool nesterov)
 {

@@ -5,9 +5,10 @@
  * it is packed. Results start from the bias or from y and are stored to y tile
  * by tile.
  *
- * Shapes are set once a call and once more for the last pixels of a row. A run
- * is cut into equal steps of at most 16 pairs; if its length has no such
- * divisor, steps get short, down to one pair, and slow.
+ * The shapes of the tiles are set once per call, and once more for the last
+ * pixels of a row. A run is cut into equal parts of at most 16 pairs, one
+ * product of tiles each; if its length has no such divisor, the parts get
+ * short, down to one pair, and slow.
  *
  * Compiled for avx512 only, and runs only where simd.c has found tiles and the
  * system has enabled them. */

@@ -48,7 +48,8 @@ INLINE D cost(const Errors *e, ErrorKind kind, int64_t i)
     return d_select(w == 0, d_set(0), w * value(kind, d, d_set(e->delta)));
 }
 
-/* factor m q dl/dx at element i, with the products of the plain loop. */
+/* The gradient of element i, factor m q dl/dx, multiplied in the order of the
+ * plain loop. */
 INLINE D element_grad(const Errors *e, ErrorKind kind, int64_t i, D factor)
 {
     D w = weight_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);

@@ -2,7 +2,7 @@
  * linear.
  *
  * A ConvProblem names the two sides of a convolution: `input`, the side that is
- * padded and strided over, and `output`, with one position for each place of
+ * padded and strided over, and `output`, with one position for each position of
  * the window. On each axis, output position p and tap k meet input position
  *
  *     q = p*s - lo + k*dil      (s stride, lo padding before, dil dilation)

@@ -5,12 +5,12 @@
  * cores. So x is read once forward and once backward, its deferred norm is
  * applied in registers, and everything derived from it stays in registers:
  *
- * - fprop: a group of lanes has a row, 8 channels a lane; y is a sum over the
- *   lanes.
+ * - fprop: a group of lanes computes one position, each lane from 8 channels;
+ *   y is a sum over the lanes.
  * - backward: the column reduction of col_reduce.cuh. A thread keeps its
  *   channels: dx is a sum over the output channels; dw, db and the gradient
- *   sums of dx (grad_sums.cuh) are sums over rows, as one part a block. The
- *   last block adds the parts.
+ *   sums of dx (grad_sums.cuh) are sums over positions, one partial sum a
+ *   block. The last block adds the partial sums.
  *
  * Bound by memory: x and y; backward x, dx and dy, in its stored type. */
 #include "cuda/conv/head.cuh"
@@ -20,8 +20,9 @@ namespace {
 
 enum { CHANNELS = NARROW_CHANNELS }; // channels of a lane: 16 bytes
 
-/* Set by the number of registers: channels of a thread in the backward kernel,
- * which has a sum of each for each output channel; rows in flight. */
+/* Limited by the number of registers: the channels of a thread in the backward
+ * kernel, which has one sum for each pair of channel and output channel; the
+ * positions whose loads are in flight. */
 template <int RESULTS> constexpr int VEC_BWD = RESULTS > 2 ? 4 : CHANNELS;
 template <int RESULTS> constexpr int ROWS_IN_FLIGHT = RESULTS > 4 ? 2 : 4;
 

@@ -83,7 +83,8 @@ struct Job {
     float pos_weight;
 };
 
-/* m, w = m q and t of a channel; t is 0 where w is 0, even if it is NaN. */
+/* The mask m, w = m q with the weight q, and the target t of one channel at one
+ * position; t is 0 where w is 0, even if the target is NaN. */
 struct Truth {
     float m, w, t;
 };

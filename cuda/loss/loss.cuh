@@ -25,8 +25,9 @@ enum {
 
 // -- sums --------------------------------------------------------------------
 
-/* Returns the parts of each of `sets` sets of `items`; *part is the items of a
- * part, `elements` the elements of a set. */
+/* Returns the number of parts into which each of `sets` sets is cut. A set has
+ * `items` (positions or quads) and `elements`; *part is the number of items of
+ * a part. */
 static inline int loss_parts(int64_t sets, int64_t items, int64_t elements,
                              int64_t *part)
 {
@@ -74,7 +75,8 @@ static __device__ __forceinline__ void part_totals(const double *parts,
     __syncthreads();
 }
 
-/* Sums 0 and 1 are sum m q l and M: y = their quotient, 0 if M is 0. */
+/* The last block of a loss: sum[0] = sum m q l and sum[1] = M give y = sum[0] /
+ * sum[1], 0 if M is 0. */
 struct Mean {
     float *y;
     __device__ void operator()(const double *sum) const
@@ -104,9 +106,10 @@ template <class F> struct Grads {
     }
 };
 
-/* out[set][part][k]: f(x, t, m, w, run) adds the terms of one element to
- * run[k]; w is 0 for elements outside the loss. mean.y (K = 2, one set): the
- * last block stores the quotient of both sums there; or NULL. */
+/* Stores the partial sums out[set][part][k], k < K. f(x, t, m, w, run) adds the
+ * terms of one element to run[k]; w is 0 for elements outside the loss. If
+ * mean.y is not NULL (K = 2, one set), the last block also stores the quotient
+ * of both sums there. */
 template <int K, Way W, class F>
 static __global__ void __launch_bounds__(BLOCK)
     view4_kernel(const F f, const __grid_constant__ Views v, int64_t elements,

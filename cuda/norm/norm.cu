@@ -7,12 +7,13 @@
  * if it has several, then dx.
  *
  * The activation after the norm (Call.act) needs no pass of its own: forward
- * stores y after it; backward takes dy back through it on load, by the sign of
- * the norm's result, which is computed again from x.
+ * stores y after it; backward multiplies dy by its derivative on load. The
+ * derivative follows from the sign of the norm's result, which is computed
+ * again from x.
  *
  * Bound by memory: 12 bytes an element forward, 20 backward (x twice; x and dy
- * twice), 6 and 10 in 16 bits. 16 KB of shared memory. Sets of one row are in
- * norm_layer.cu. */
+ * twice), 6 and 10 in 16 bits. 16 KB of shared memory. Sets of one row
+ * (layer_norm, samples of one position) run in norm_layer.cu. */
 #include "cuda/norm/grad_sums.cuh"
 #include "cuda/norm/norm_bwd_on_load.cuh"
 
@@ -164,8 +165,8 @@ __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
     }
 }
 
-/* The totals of this rank in the form that the ranks all-reduce: followed by
- * the number of rows, and all zero on an idle rank. */
+/* Completes p.joined for the all-reduce of the ranks: appends the number of
+ * rows to the totals of this rank. An idle rank contributes zeros. */
 __global__ void __launch_bounds__(BLOCK) own_grads_kernel(const Norm p)
 {
     const bool idle = p.stats_out.step->share.idle;

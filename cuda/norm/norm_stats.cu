@@ -81,8 +81,9 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
     moments(p, set, group, sum, mean, var);
 }
 
-/* Stores the statistics of the groups of a tile from its totals. An idle rank
- * that takes its own statistics does not update the running ones. */
+/* Stores the statistics of the groups of a tile, computed from its totals, and
+ * updates the running statistics, except on an idle rank (without a sample of
+ * the batch: Share in op.h). */
 __device__ __forceinline__ void store_all_stats(const Norm &p, int64_t set,
                                                 const ColTotal &all)
 {

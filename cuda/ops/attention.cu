@@ -121,8 +121,9 @@ __device__ __forceinline__ int column_at()
     return (int)threadIdx.x % LANES * SIDE;
 }
 
-/* acc[i][j] = row i of a times row j of b over all channels of the head. room:
- * 2 DEEP by TILE floats, not in use at the call and after it. */
+/* acc[i][j] = the dot product of row i of a and row j of b over all channels of
+ * the head. room: 2 DEEP by TILE floats of shared memory, for use during the
+ * call only. */
 __device__ __forceinline__ void scores(const Rows &a, const Rows &b, int depth,
                                        float (*room)[TILE],
                                        float (&acc)[SIDE][SIDE])
@@ -278,9 +279,10 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* From scores s and da of 4 by 4 pairs to a and ds, with the logarithm and the
- * mean of the query: row i, or column j if `keys`. Pairs with a position beyond
- * the length become 0. */
+/* For 4 by 4 pairs of query and key: the scores s become the weights a, and da,
+ * the gradients of the weights, become ds, the gradients of the scores.
+ * Logarithm and mean belong to the query: row i, or column j if `keys`. Pairs
+ * with a position beyond the length become 0. */
 __device__ __forceinline__ void grads(const Attend &p, const Slot &b, int row,
                                       int column, bool keys,
                                       float (&s)[SIDE][SIDE],

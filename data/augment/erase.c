@@ -1,7 +1,7 @@
-/* erase.c -- erases parts of an image: boxes, and intervals of w. Their places
- * are drawn here, because they depend on the length of a sequence: 8 draws for
- * each, from CHANGE_DRAWS on. All images and channels of a sample lose the same
- * places. */
+/* erase.c -- erases parts of an image: boxes, and intervals of w. Their
+ * positions are drawn here, because they depend on the length of a sequence: 8
+ * random draws for each, from CHANGE_DRAWS on. The same positions are erased in
+ * all images and channels of a sample. */
 #include "data/augment/augment_inside.h"
 #include "data/resample/crop.h"
 #include <math.h>

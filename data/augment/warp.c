@@ -16,7 +16,7 @@
 typedef struct Rows {
     const Change *c;
     Dims n;
-    double *q[3];   /* places of a row (w) along each axis                 */
+    double *q[3];   /* source coordinates of a row (w) along each axis     */
     double *taps;   /* (4, w): weights of the control points of a voxel    */
     double *points; /* (nd, nh, nw, 3): control points                     */
     double *slice;  /* (nh, nw, 3): summed along d                         */
@@ -121,8 +121,9 @@ static void row_affine(Rows *r, int32_t h, int32_t d)
 
 /* == interpolation ===================================================== */
 
-/* Has place v a voxel at or before it and one after it along each axis of more
- * than one voxel? Written so that NaN is outside. */
+/* Has the source coordinate of voxel v a voxel at or before it and one after
+ * it, along each axis of more than one voxel? Written so that NaN is
+ * outside. */
 static bool inside(const Rows *r, int32_t v)
 {
     const int32_t n[] = {r->n.w, r->n.h, r->n.d};
@@ -139,7 +140,8 @@ static int32_t stretch(const Rows *r, int32_t from, bool in)
     return from;
 }
 
-/* Interpolates one place between voxels of a slice: along w, then h. */
+/* Interpolates at one source coordinate between the voxels of a slice: along w,
+ * then h. */
 static inline float between(const float *x, int64_t w, int64_t h, float tw,
                             float th)
 {
@@ -148,8 +150,9 @@ static inline float between(const float *x, int64_t w, int64_t h, float tw,
     return a + th * (b - a);
 }
 
-/* Interpolates places from .. to - 1, all inside a volume or (flat) a slice of
- * more than one row; c channels, which a call may know at compile time. */
+/* Interpolates voxels from .. to - 1 of the row, whose source coordinates are
+ * all inside a volume or (flat) a slice of more than one row; c channels, which
+ * a call may know at compile time. */
 static inline void linear(const Rows *r, const float *x, int32_t from,
                           int32_t to, bool flat, int32_t c, float *y)
 {
@@ -173,7 +176,7 @@ static inline void linear(const Rows *r, const float *x, int32_t from,
 static void nearest(const Rows *r, const float *x, int32_t from, int32_t to,
                     int32_t c, float *y)
 {
-    // along an axis of one voxel every place is valid
+    // along an axis of one voxel every coordinate is valid
     const bool narrow = r->n.w == 1, thin = r->n.h == 1, flat = r->n.d == 1;
     for (int32_t v = from; v < to; v++) {
         const int32_t w = narrow ? 0 : (int32_t)(r->q[0][v] + 0.5);
@@ -184,7 +187,7 @@ static void nearest(const Rows *r, const float *x, int32_t from, int32_t to,
     }
 }
 
-/* Interpolates one place, inside or outside. */
+/* Interpolates voxel v of the row; its source coordinate may be outside. */
 static void anywhere(const Rows *r, const float *x, int32_t v, bool label,
                      float *y)
 {

@@ -2,9 +2,9 @@
  *
  * All rays of a beam are parallel, so a ray is identified by its distance from
  * the ray through the centre of the grid, and a slice of a beam is one row of
- * numbers: the highest prescription by distance. Targets write their dose into
- * the marks at their distance, and every voxel reads at its own distance,
- * linearly between two marks. */
+ * numbers: the highest prescription by distance. Each voxel of a target writes
+ * its prescription to the two marks next to its distance; then every voxel
+ * reads the value at its distance, linear between two marks. */
 #include "data/datasets/beams.h"
 #include <math.h>
 #include <string.h>

@@ -193,8 +193,9 @@ static bool options_check(const LoaderOptions *o)
     return true;
 }
 
-/* With bucketing, each worker has room for one sample outside the batch: it may
- * be longer than its place there, next to which another worker writes. */
+/* With bucketing, each worker has room for one sample outside the batch: a
+ * sample may be longer than its part of the batch, and another worker writes to
+ * the part after it. */
 static bool make_workers(Loader *l)
 {
     l->workers = l->options.workers ? l->options.workers : 1;

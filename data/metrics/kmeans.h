@@ -26,12 +26,12 @@ typedef struct KMeans {
     uint64_t seed;
 } KMeans;
 
-/* Sets group[i] to the group of point i, 0 .. k-1, numbered in the order of
- * their first points, so that numbers do not depend on the start that was kept,
- * and *spread to the sum of squared distances from the centres. A group that
- * loses its last point gets the point furthest from its own centre. Fails with
- * fewer distinct points than groups, with a point that is not finite, and
- * without memory. */
+/* Sets group[i] to the group of point i, 0 .. k-1, and *spread to the sum of
+ * squared distances of the points from their centres. Groups are numbered in
+ * the order of their first points, so that the numbers do not depend on which
+ * random start was the best. A group that loses its last point gets the point
+ * furthest from its own centre. Fails with fewer distinct points than groups,
+ * with a point that is not finite, and without memory. */
 bool kmeans_run(const Points *p, const KMeans *how, int32_t *group,
                 double *spread);
 

@@ -28,8 +28,8 @@ struct Cache {
     void *context;
     int making;   /* threads that make a volume                       */
     bool crowded; /* several threads made volumes at once             */
-    bool alone;   /* a thread that ran out of memory waits to be, or is, the
-                   * only one that makes a volume */
+    bool alone;   /* a thread ran out of memory: it waits until no other makes
+                   * a volume, or makes its volume alone */
     uint64_t clock;
     CacheStats stats;
 };

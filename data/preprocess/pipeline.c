@@ -236,8 +236,8 @@ typedef struct Opening {
     int done;             /* cases finished */
 } Opening;
 
-/* While opening, the cache makes volumes with this function: making a case for
- * the first time also records its facts. */
+/* The function with which the cache prepares a case while the pipeline opens:
+ * the first preparation of a case also records its facts. */
 static bool open_make(void *context, int item, const atomic_bool *stop,
                       Prepared *out)
 {

@@ -135,8 +135,10 @@ static float key_value(uint32_t key)
     return x;
 }
 
-/* Counts into `counts` (rows, BINS): upper bits by channel, or lower bits of
- * numbers in the bin of a rank. */
+/* Adds the values of a case to the histograms `counts` (rows, BINS). First
+ * pass: the upper 16 bits of the keys, one row for each channel. Second pass
+ * (fit->lower): the lower bits of the keys in the bin of a rank, one row for
+ * each such bin. */
 static void count_case(const Fit *fit, const Values *v, uint32_t *counts)
 {
     for (int64_t i = 0; i < v->n * fit->channels; i++) {

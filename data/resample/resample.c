@@ -212,8 +212,8 @@ static void gather(const Job *j, const Tap *taps, int64_t at, int64_t to)
     }
 }
 
-/* lo .. hi is the range of a source line that the taps use: the rest is not
- * blended. */
+/* lo .. hi is the range of voxels of a source line that the taps along w read;
+ * source lines are blended only there. */
 static void resample_lines(const Job *j, Tap *const taps[3], float *line)
 {
     int64_t c = j->in->voxels.dim.c, to = 0, length = j->box.n[0] * c;

@@ -18,8 +18,9 @@ const char *standardize_what(const DataStep *s, char text[STEP_NAME]);
 /* The index of its field, -1 if `ds` has no field of that name. */
 int standardize_field(const DataStep *s, const Dataset *ds);
 
-/* Standardises v (F32) in place; unit NONE afterwards. ERR_USAGE if the numbers
- * are not yet found, or are for another number of channels. */
+/* Standardises the intensities of v (F32) in place and sets the unit of v to
+ * NONE. Fails with ERR_USAGE if the numbers of the step are not yet found on
+ * the training cases, or are for another number of channels. */
 bool standardize_volume(const DataStep *s, Volume *v);
 
 /* The standardised value of 0 for each number of the first field of numbers, in

@@ -37,10 +37,10 @@ static int64_t number_in(const char *folder, const char *name)
     return sscanf(text, "%lld", &v) == 1 ? v : -1;
 }
 
-/* Returns the memory that a group's limit leaves: version 2, else version 1.
- * Above memory.high a process is not killed but throttled until it makes no
- * progress, so that is a limit too. Cached files count as free, active or
- * not. */
+/* Returns the memory that the limit of the cgroup at `folder` still allows, -1
+ * if there is no limit: of cgroup version 2, else of version 1. Above
+ * memory.high a process is not killed but throttled until it makes no progress,
+ * so that is a limit too. Cached files count as free, active or not. */
 static int64_t left_in_group(const char *folder)
 {
     static const char *const cached[2][2] = {

@@ -35,7 +35,8 @@ typedef struct RangeInfo {
 
 extern const RangeInfo range_info[RANGE_COUNT];
 
-/* Is v, the value of `name` of operator or optimiser `row`, finite and in its
- * range? If not: ERR_USAGE, "row: name is v, want ...". */
+/* Returns whether v is finite and in `range`. Else fails with ERR_USAGE and
+ * "row: name is v, want ...", where `row` is an operator or an optimiser and
+ * `name` its attribute or hyperparameter. */
 bool range_check(Range range, const char *row, const char *name, double v);
 #endif

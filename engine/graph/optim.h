@@ -98,7 +98,8 @@ typedef enum Factor {
 /* Computes all factors; a backend rounds each to its real type once. */
 void update_factors(const Update *u, double out[FACTOR_COUNT]);
 
-/* An optimiser with fields by name: 0 if its row has no such number. */
+/* An optimiser with its hyperparameters by name; a hyperparameter that its row
+ * in optim.def does not have is 0. */
 typedef struct OptimRule {
     OptimKind kind;
     double momentum, nesterov, beta1, beta2, eps;

@@ -14,9 +14,10 @@
  *     plan_recompute.c      if the plan exceeds its budget: drop values, then
  *                           calls and memory again
  *
- * and at last the rows that `plan` prints. Time is counted in calls. A node
- * whose operator does nothing in evaluation, as dropout, shares the value of
- * its operand: `same` is that operand, and its readers read the operand. */
+ * and at last the rows that `segengine SCRIPT plan` prints. The first and last
+ * use of a buffer are numbers of calls. A node whose operator does nothing in
+ * evaluation, as dropout, shares the value of its operand: `same` is that
+ * operand, and its readers read the operand. */
 #include "engine/plan/plan_inside.h"
 #include <string.h>
 

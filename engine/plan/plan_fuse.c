@@ -8,10 +8,10 @@
  * `norm` and `act`. The values in between are never in memory, so no other
  * operator and no root may read them.
  *
- * The backward call gets the gradient of the activation's result and takes it
- * through the activation as it loads it. It runs in the place of the first
- * operator's backward call, so gradients add up in the same order and all bits
- * are those of separate calls.
+ * The backward call gets the gradient of the activation's result and multiplies
+ * it by the derivative of the activation on load. It runs when the backward
+ * call of the first operator would run, so gradients add up in the same order
+ * and all bits are those of separate calls.
  *
  * A concat is a copy. Where a convolution, transposed or not, reads its two
  * operands where they are and writes their gradients there

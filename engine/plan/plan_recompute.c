@@ -6,15 +6,15 @@
  * (plan_calls.c). The cheapest set that fits is NP-hard to find on general
  * graphs [1]; a chain cut into sqrt(n) pieces needs one more forward run [2].
  *
- * This pass is greedy. With u(c) bytes in use at call c, it lowers the pressure
- * sum_c (u(c) / aim)^16: dominated by the fullest call, but it also counts
- * growth elsewhere, where values are computed again. Each move drops the value
- * that lowers the pressure most for its time, found by planning anew; a cheap
- * upper bound keeps the number of such plans small (lazy evaluation [3]). If no
- * drop helps, a value that cuts a row of dropped ones in two is kept again. The
- * pressure falls with each move, so the pass ends: everything fits, or no move
- * improves. Finally the most expensive dropped values are kept again as far as
- * they fit.
+ * This pass is greedy. With u(c) bytes in use at call c and `aim`, the target
+ * for the fullest call, it lowers the pressure sum_c (u(c) / aim)^16. The
+ * fullest call dominates this sum, but growth at other calls, where values are
+ * computed again, counts as well. Each move drops the value that lowers the
+ * pressure most for its time, found by planning anew; a cheap upper bound keeps
+ * the number of such plans small (lazy evaluation [3]). If no drop helps, a
+ * value that cuts a row of dropped ones in two is kept again. The pressure
+ * falls with each move, so the pass ends: everything fits, or no move improves.
+ * Finally the most expensive dropped values are kept again as far as they fit.
  *
  * The result can lie above a budget that another choice would meet. Then the
  * aim falls in small steps from the memory without dropping, which does not
@@ -134,7 +134,7 @@ static size_t bytes_of(const Plan *p, int buffer)
 
 /* Computes the memory that dropping node i could free and when; false if it
  * cannot be dropped. A value that no backward call reads may still have saved
- * memory for its own. */
+ * memory for its own backward call. */
 static bool candidate_of(const Plan *p, int i, Candidate *out)
 {
     const PlanNode *q = &p->node[i];

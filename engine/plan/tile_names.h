@@ -11,8 +11,8 @@
 #include "engine/backend/backend.h"
 #include "engine/graph/graph.h"
 
-/* The tiles of the node with this label: numbers of `be`, 0 where it is left
- * to choose. Of a valid text. */
+/* Sets tile[2] to the tiles that the text `which` names for the node with this
+ * label, as numbers of `be`; 0: the backend chooses. `which` must be valid. */
 void tiles_of(const char *which, const char *label, const Backend *be,
               int8_t tile[2]);
 

@@ -48,7 +48,8 @@ static size_t weights(const Session *s)
            (averages ? average(s) : 0);
 }
 
-/* Do `bytes` of arena and the other users of the limit fit in it? */
+/* Returns whether `bytes` of arena, the weights and the lent memory together
+ * fit into the limit of the session; else fails with the numbers. */
 static bool within_limit(const Session *s, size_t bytes)
 {
     const size_t limit = s->spec.limit, rest = weights(s) + s->lent;

@@ -58,9 +58,9 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
 /* Sets a memory limit for plans of training steps made from now on: see
  * PlanSpec.budget and .least. 0: none. */
 void session_budget(Session *s, size_t bytes, bool least);
-/* Memory for arena and device dataset: *bytes that the device has free, and
- * *left that the limit leaves; SIZE_MAX: unknown, or no limit. An existing
- * arena counts as free. */
+/* Finds the memory for arena and device dataset: *bytes are free on the device
+ * (SIZE_MAX: unknown), *left are still allowed by the limit (SIZE_MAX: no
+ * limit). An existing arena counts as free in *bytes. */
 bool session_room(Session *s, size_t *bytes, size_t *left);
 /* Is this much free for the arena of a step? If not, fails with both
  * numbers. */

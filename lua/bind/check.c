@@ -110,8 +110,9 @@ static int l_check(lua_State *L)
     return 1;
 }
 
-/* core.check_data(device) -> push_findings of batches that the device makes
- * (device dataset), with agree = cases: 0 on a device that makes none */
+/* core.check_data(device) -> the table of push_findings for batches that the
+ * device makes (device dataset); `agree` is the number of cases, 0 on a device
+ * that makes no batches */
 static int l_check_data(lua_State *L)
 {
     Failures found;

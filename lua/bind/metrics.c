@@ -149,8 +149,8 @@ static int l_surface(lua_State *L)
     return 1;
 }
 
-/* measure.roc(m, class) -> area under the curve; nil when the class is
- * everywhere or nowhere */
+/* measure.roc(m, class) -> area under the curve; nil when all voxels or none
+ * have the class */
 static int l_roc(lua_State *L)
 {
     const Measured m = read_measured(L);

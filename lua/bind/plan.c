@@ -245,7 +245,8 @@ static bool says_moved(const LaunchLog *r, int i)
     return false;
 }
 
-/* A row of the table of launches; `whole`: it shows the costs of its call. */
+/* Push a row of the table of launches. `whole`: its bytes and FLOPs are those
+ * of the call, else those of the launch. */
 static void push_launch(lua_State *L, const Graph *g, const Launch *l,
                         const LaunchPart *part, bool whole)
 {

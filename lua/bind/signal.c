@@ -4,9 +4,9 @@
  * ends by itself. All other scripts are interrupted: the handler sets a hook on
  * the Lua thread that runs, and the hook raises "interrupted" at the next
  * instruction. Long work in C checks signal_stopping() instead, as a hook
- * cannot reach it. A second signal from a person ends the program at once. The
- * signals with which batch systems announce the end of a job, and the first
- * signal that follows them, never do: work would be lost.
+ * cannot reach it. A second signal from a person ends the program at once. A
+ * signal with which a batch system announces the end of a job does not end the
+ * program at once, nor does the first signal after it: work would be lost.
  *
  * A hook belongs to one Lua thread, and a coroutine is a thread of its own, so
  * coroutine.resume and coroutine.wrap are replaced here by functions that

@@ -22,8 +22,8 @@ static int l_group(lua_State *L)
 /* == averages ========================================================== */
 
 /* s:ema(decay): keeps an average of the weights: the exponential moving average
- * over all steps, or with 0 a mean that average() adds to; it begins with the
- * present weights */
+ * over all optimiser steps, or with 0 a mean that average() adds to; it begins
+ * with the present weights */
 static int l_ema(lua_State *L)
 {
     Session *s = check_session(L, 1);

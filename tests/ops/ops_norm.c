@@ -56,8 +56,8 @@ TEST(layer_norm_in_blocks)
     }
 }
 
-/* A value that is not finite affects only its row, apart from sums over
- * rows. */
+/* A NaN affects y and dx of its own row only, and the gradient of gamma, a sum
+ * over all rows. */
 TEST(layer_norm_keeps_to_its_row)
 {
     enum { ROWS = 9, WIDE = 6, ODD = 4 };

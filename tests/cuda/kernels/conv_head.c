@@ -58,8 +58,8 @@ TEST(conv_head_gradients_that_are_wanted)
         }
 }
 
-/* As many rows as a block has, one fewer and one more, and so many that there
- * are partial sums. */
+/* Numbers of positions around those of a block (one fewer, equal, one more),
+ * and so many that several blocks have partial sums. */
 TEST(conv_head_of_each_number_of_rows)
 {
     static const int rows[] = {1, 63, 64, 65, 255, 257, 2047, 2049, 6151};

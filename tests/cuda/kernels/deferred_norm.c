@@ -147,9 +147,10 @@ static void moments(const double *y, int64_t rows, int channels, int c,
     *var /= (double)rows;
 }
 
-/* The deferred norm gives norm and activation of the stored y, rounded once;
- * the running statistics are updated. `after`: a launch of its own computes the
- * statistics from the stored y. */
+/* A reader that applies the deferred norm gets norm and activation of the
+ * stored y, rounded once, and the running statistics are updated. `after`: a
+ * separate launch (stats_kernel) computes the statistics from the stored y, not
+ * the epilogue. */
 static void check_deferred(Precision p, const Shape *s, bool after)
 {
     enum { C = 72 };

@@ -88,8 +88,9 @@ static bool gather_off(void *dev, const Gather *g)
     return ok;
 }
 
-/* A GPU has its own powf, logf and fused multiply-adds. The bound must allow
- * for their rounding, also in a sample of constant values, and not for more. */
+/* A GPU has its own powf, logf and fused multiply-adds. The bound of
+ * datacheck_run must accept errors of their size (off_ulps), also in a sample
+ * of constant values, and must reject larger ones (off_share). */
 TEST(gpu_data_may_round_in_its_own_way)
 {
     if (given_once()) return; // kernels of gpu_data_is_what_the_host_makes

@@ -176,11 +176,11 @@ static void overflow(Net *n)
     arena_release(&mem);
 }
 
-/* Steps from the same parameters on the same inputs; u is the unit roundoff of
- * the precision. The loss, a mean of many rounded results, may differ by u; the
- * gradient norm by 32 u, 1.5 times the largest measured difference: twelve
- * layers and the tensors between them are rounded, and batch norms of few
- * values amplify the rounding. */
+/* Optimiser steps on both backends from the same parameters on the same inputs;
+ * u is the unit roundoff of the precision. The loss, a mean of many rounded
+ * results, may differ by u; the gradient norm by 32 u, 1.5 times the largest
+ * measured difference: twelve layers and the tensors between them are rounded,
+ * and batch norms of few values amplify the rounding. */
 static void trained_like_cpu(int rank, Precision p)
 {
     Net want, got;
@@ -243,8 +243,9 @@ static void copies_are_now(Session *s, Precision p)
     }
 }
 
-/* ... at the start, after steps, after values are swapped with their averages,
- * and after a parameter is written. */
+/* The copies in 16 bits equal the rounded parameters at the start, after
+ * optimiser steps, after values are swapped with their averages, and after a
+ * parameter is written. */
 TEST(precision_copies_of_parameters)
 {
     for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {

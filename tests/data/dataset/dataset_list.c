@@ -25,8 +25,8 @@ static const char *sequence(int number, int64_t w)
     return path[number];
 }
 
-/* Two sequences of 5 and 9 steps, with three numbers each, and their
- * lengths. */
+/* Two cases: a sequence of 5 and one of 9 positions along w, each with three
+ * numbers (pose) and its length. */
 static Dataset *sequences(void)
 {
     static const ListField field[] = {

@@ -269,7 +269,7 @@ TEST(plan_accumulates)
     net_free(&n);
 }
 
-/* Plans a U-Net of `depth` steps on 256 x 256 images of one channel. */
+/* Plans a U-Net of `depth` levels on 256 x 256 images of one channel. */
 static void unet256(Net *n, bool bias, int depth, Params *q, Plan **p)
 {
     PlanInput in[8];

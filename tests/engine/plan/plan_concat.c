@@ -376,8 +376,8 @@ static Fusions fuses_upconv(const Call *c)
     return (Fusions){.concat = call_op(c) == OP_upconv};
 }
 
-/* A transposed convolution may read an implicit concat, too: its row has the
- * FLOPs of all that it reads. */
+/* A transposed convolution may read an implicit concat, too: the FLOPs that the
+ * plan reports for it count the channels of both operands. */
 TEST(implicit_concat_of_an_upconv)
 {
     double flops[2];

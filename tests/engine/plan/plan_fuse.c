@@ -221,9 +221,9 @@ static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
     return copy;
 }
 
-/* Norm and activation after a convolution in evaluation: the bits of separate
- * calls, for full and partial panels of weights, tasks with some of the panels,
- * sums in chunks, images that are one long row. */
+/* Norm and activation in the epilogue of a convolution, in evaluation, give the
+ * bits of separate calls: for full and partial panels of weights, tasks with
+ * some of the panels, sums in chunks, and images that are one long row. */
 TEST(fused_convolution)
 {
     static const Layer list[] = {

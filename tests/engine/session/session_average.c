@@ -207,8 +207,9 @@ static void *state_with_average(Net *n, Arena *mem, size_t *bytes)
     return all;
 }
 
-/* Saved, loaded into another session and resumed: the same bits. A load of
- * weights alone takes the average over steps, but not one over epochs. */
+/* A session that is saved, loaded into another session and continued has the
+ * same bits. A load of the weights alone takes the average of ema (over
+ * optimiser steps) as the weights, but not the average of swa (over epochs). */
 TEST(average_lies_in_the_checkpoint)
 {
     for (int swa = 0; swa < 2; swa++) {
