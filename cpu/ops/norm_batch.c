@@ -16,9 +16,10 @@
  * load; the sign of its operand is computed again from x, bit-identically to
  * the forward run.
  *
- * Saved: mean and rstd in double, (2, C). Backward, with z = (x - mean) rstd:
+ * Saved: mean and rstd in double, (2, C). Backward, with x_hat = (x - mean)
+ * rstd:
  *
- *     dx = rstd gamma (dy - sum dy / n - z sum (dy z) / n)
+ *     dx = rstd gamma (dy - sum dy / n - x_hat sum (dy x_hat) / n)
  *
  * and in evaluation, where mean and variance are constants, its first term. */
 #include "cpu/lib/kernels.h"
@@ -238,7 +239,7 @@ bool cpu_batch_norm_bwd(const Call *c)
             dot += m.second[b * m.channels + i];
         }
         m.sums[i] = sum;
-        m.sums[m.channels + i] = dot *= m.rstd[i]; // now the sum of dy z
+        m.sums[m.channels + i] = dot *= m.rstd[i]; // now the sum of dy x_hat
         // total[1] is dgamma, total[2] dbeta, over this rank's rows: gradients
         // of parameters are summed over ranks later
         const double total[3] = {0, dot, sum};
@@ -254,8 +255,8 @@ bool cpu_batch_norm_bwd(const Call *c)
 
     for (int64_t i = 0; i < m.channels; i++) {
         double sum = m.sums[i], dot = m.sums[m.channels + i];
-        // dx = dy scale + (x - mean) tilt + shift: the formula of the header
-        // with z substituted; in evaluation tilt and shift are 0
+        // dx = dy scale + (x - mean) tilt + shift: the formula of the file
+        // comment with x_hat substituted; in evaluation tilt and shift are 0
         double share = m.rstd[i] * (gamma ? gamma[i] : 1) / m.all;
         // a constant 0, not a product with 0, so that a sum that is not finite
         // does not spread

@@ -12,8 +12,8 @@
  * rows of one block. A fused activation runs as in norm_batch.c.
  *
  * Saved: mean and rstd in double, (2, N, C); all channels of a group hold the
- * group's values. Backward, with u = dy gamma, z = (x - mean) rstd and bars for
- * means over the group: dx = rstd (u - bar(u) - z bar(u z)). */
+ * group's values. Backward, with u = dy gamma, x_hat = (x - mean) rstd and bars
+ * for means over the group: dx = rstd (u - bar(u) - x_hat bar(u x_hat)). */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/norm.h"
@@ -204,7 +204,7 @@ static void sums_task(void *ctx, int64_t task, int thread)
                      m->second + task * m->channels);
 }
 
-/* Sums of dy and of dy z of each channel of a sample. */
+/* Sums of dy and of dy x_hat of each channel of a sample. */
 static void join_sums(const Norm *m, int64_t set)
 {
     double *sum = m->sum + set * m->channels, *dot = m->dot + set * m->channels;
@@ -239,7 +239,7 @@ static void put_affine(const Norm *m)
 }
 
 /* Fills shift and tilt of a sample such that dx = dy scale + (x - mean) tilt +
- * shift: the formula of the header with u and z substituted. */
+ * shift: the formula of the file comment with u and x_hat substituted. */
 static void grad_tables(const Norm *m, int64_t set)
 {
     const float *gamma = m->c->x[1] ? m->c->x[1]->data : NULL;
@@ -253,15 +253,16 @@ static void grad_tables(const Norm *m, int64_t set)
     bool shares = !is_idle(m->c);
 
     for (int64_t i = 0; i < m->channels; i += m->per) {
-        double bar = 0, bar_z = 0;
+        double bar = 0, bar_x_hat = 0;
         for (int64_t k = i; k < i + m->per && shares; k++) {
             bar += (gamma ? gamma[k] : 1) * sum[k];
-            bar_z += (gamma ? gamma[k] : 1) * dot[k];
+            bar_x_hat += (gamma ? gamma[k] : 1) * dot[k];
         }
-        bar /= (double)(m->rows * m->per), bar_z /= (double)(m->rows * m->per);
+        bar /= (double)(m->rows * m->per),
+            bar_x_hat /= (double)(m->rows * m->per);
         for (int64_t k = i; k < i + m->per; k++) {
             shift[k] = (float)(-rstd[k] * bar);
-            tilt[k] = (float)(-rstd[k] * rstd[k] * bar_z);
+            tilt[k] = (float)(-rstd[k] * rstd[k] * bar_x_hat);
         }
     }
 }

@@ -14,9 +14,10 @@
  * In evaluation it uses the running statistics, and its backward run treats
  * them as constants. Saved: mean and rstd, each (sets, groups).
  *
- * Backward, with u = dy * gamma, z = (x - mean) * rstd and bars for means over
- * a set and group: dx = rstd * (u - bar(u) - z bar(u z)); dgamma and dbeta are
- * the sums of dy z and dy. With given statistics dx = rstd * u.
+ * Backward, with u = dy * gamma, x_hat = (x - mean) * rstd and bars for means
+ * over a set and group: dx = rstd * (u - bar(u) - x_hat bar(u x_hat)); dgamma
+ * and dbeta are the sums of dy x_hat and dy. With given statistics dx = rstd *
+ * u.
  *
  * Every sum is in double over chunks of rows (sum_run), for either `real`.
  * layer_norm has one set a row: its sets are cheap and many. */
@@ -32,7 +33,7 @@ typedef struct Norm {
     bool given;          // constant statistics (evaluation)
     double *mean, *rstd; // (sets, channels)
     double *sums;        // of sum_run
-    double *bwd_sums;    // bwd: (sets, 2, channels): bar(u), bar(u z)
+    double *bwd_sums;    // bwd: (sets, 2, channels): bar(u), bar(u x_hat)
 } Norm;
 
 /* The row of the table above for this call, and the layout of scratch: mean,
@@ -250,7 +251,7 @@ static bool norm_fwd(const Call *c)
 
 // -- backward ----------------------------------------------------------------
 
-/* SumFn: sum[0 .. C-1] of dy, sum[C .. 2C-1] of dy z. */
+/* SumFn: sum[0 .. C-1] of dy, sum[C .. 2C-1] of dy x_hat. */
 static void add_gradients(void *ctx, int64_t set, int64_t from, int64_t to,
                           double *sum)
 {
@@ -261,10 +262,10 @@ static void add_gradients(void *ctx, int64_t set, int64_t from, int64_t to,
     for (int64_t i = from; i < to; i++) {
         const real *x = row_of(m, m->c->x[0], set, i);
         const real *dy = row_of(m, m->c->dy, set, i);
-        double *with_z = sum + m->channels;
+        double *with_x_hat = sum + m->channels;
         for (int64_t c = 0; c < m->channels; c++) {
             sum[c] += dy[c];
-            with_z[c] += dy[c] * ((x[c] - mean[c]) * rstd[c]);
+            with_x_hat[c] += dy[c] * ((x[c] - mean[c]) * rstd[c]);
         }
     }
 }
@@ -297,14 +298,14 @@ static void bwd_rows(void *ctx, int64_t from, int64_t to)
         const double *mean = m->mean + set * m->channels;
         const double *rstd = m->rstd + set * m->channels;
         const double *bar = m->bwd_sums + set * 2 * m->channels;
-        const double *bar_z = bar + m->channels;
+        const double *bar_x_hat = bar + m->channels;
         const real *x = row_of(m, m->c->x[0], 0, i);
         const real *dy = row_of(m, m->c->dy, 0, i);
         real *dx = values(m->c->dx[0]) + i * m->channels;
         for (int64_t c = 0; c < m->channels; c++) {
-            double z = (x[c] - mean[c]) * rstd[c];
+            double x_hat = (x[c] - mean[c]) * rstd[c];
             double u = gamma ? (double)dy[c] * gamma[c] : dy[c];
-            put(&dx[c], rstd[c] * (u - bar[c] - z * bar_z[c]), fresh);
+            put(&dx[c], rstd[c] * (u - bar[c] - x_hat * bar_x_hat[c]), fresh);
         }
     }
 }

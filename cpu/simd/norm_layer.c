@@ -117,8 +117,8 @@ INLINE void apply(const RowNorm *r, const Rows *v, int64_t at, int64_t c, int n,
     UNROLL for (int j = 0; j < n; j++)
     {
         const int64_t i = at + j * r->channels + c;
-        V z = (v_get(r->x + i, rest) - v->hi[j] - v->lo[j]) * v->rstd[j];
-        v_put(y + i, rest, affine ? v_fma(z, gamma, beta) : z);
+        V x_hat = (v_get(r->x + i, rest) - v->hi[j] - v->lo[j]) * v->rstd[j];
+        v_put(y + i, rest, affine ? v_fma(x_hat, gamma, beta) : x_hat);
     }
 }
 
@@ -150,7 +150,7 @@ void ISA_NAME(row_norm)(const RowNorm *r, float *y)
 // -- backward -----------------------------------------------------------------
 
 /* Adds to the sums of u = dy gamma and of u (x - mean) of each row and, with
- * `parts`, to the sums of dy and dy z of each channel in p. */
+ * `parts`, to the sums of dy and dy x_hat of each channel in p. */
 INLINE void add_grads(const RowNorm *r, const RowGrad *p, const Rows *v,
                       int64_t at, int64_t c, int n, int rest, bool affine,
                       bool parts, V *s, V *t)
@@ -175,8 +175,8 @@ INLINE void add_grads(const RowNorm *r, const RowGrad *p, const Rows *v,
     v_put(p->dbeta + c, rest, dbeta);
 }
 
-/* dx = rstd (u - bar(u) - (x - mean) tilt), tilt = rstd bar(u z). Computed in
- * this order dx of a single channel is exactly 0. */
+/* dx = rstd (u - bar(u) - (x - mean) tilt), tilt = rstd bar(u x_hat). Computed
+ * in this order dx of a single channel is exactly 0. */
 INLINE void grad(const RowNorm *r, const RowGrad *p, const Rows *v,
                  const V *bar, const V *tilt, int64_t at, int64_t c, int n,
                  int rest, bool affine)

@@ -8,7 +8,9 @@
  *   the same memory. Each kernel of a backward call reuses this memory;
  * - a copy of x[0] after its deferred norm, for kernels that cannot apply it;
  * - the table of norm backward on load (a float4 a channel);
- * - dy after norm backward, in 16 bits, for the kernels after that of dx. */
+ * - dy of the convolution, which the kernel of dx makes of the gradient of the
+ *   deferred norm (norm_bwd_on_load.cuh), in 16 bits, for the kernels after it.
+ */
 #include "cuda/conv/kernels.cuh"
 
 namespace {
@@ -44,8 +46,9 @@ struct ConvCall {
     Space norm;         // memory of a deferred norm of y
     bool copies;        // x[0] is copied with its deferred norm applied
     bool loads_norm_bwd, stores_norm_bwd; // of any of the kernels
-    size_t copy_at, table_at, dy_at;      // offsets, in the order of the head
-    size_t bytes;                         // of all
+    size_t copy_at, table_at,
+        dy_at;    // offsets, in the order of the file comment
+    size_t bytes; // of all
 };
 
 /* Bytes of the partial sums at the start of the scratch memory. */
@@ -209,7 +212,7 @@ bool conv_bwd(const Call *c)
         if ((k.passes & PASS_DW || !o.copies) && !source(o, &run.x))
             return false;
         if (!run_choice(o, k, &run)) return false;
-        // later kernels read dy after norm backward from memory
+        // later kernels read the dy that norm backward made
         if (norm_bwd->to) run.dy.first = {norm_bwd->to, {}, {}};
     }
     return true;

@@ -4,14 +4,14 @@
  * The backward pass of a deferred norm needs sums of its gradient first, and
  * the gradient of a bias is such a sum; a call of its own would read the
  * gradient again. With x the operand of the deferred norm and dz the gradient
- * of the activation's result:
+ * of the activation's result (norm_bwd_on_load.cuh):
  *
- *     total[0][c] = sum u,   total[1][c] = sum u z
+ *     total[0][c] = sum u,   total[1][c] = sum u x_hat
  *
- * u = dz taken back through the activation, z = (x - mean) rstd. Without a
- * deferred norm total[0] is the sum of dz and total[1] is not set. The partial
- * sums are of u and of u (x - the mean as one float); the total corrects for
- * the rest of the mean in double. */
+ * u = dz taken back through the activation, x_hat = (x - mean) rstd. Without a
+ * deferred norm total[0] is the sum of the gradient and total[1] is not set.
+ * The partial sums are of u and of u (x - the mean as one float); the total
+ * corrects for the rest of the mean in double. */
 #ifndef SEG_CUDA_NORM_GRAD_SUMS_H
 #define SEG_CUDA_NORM_GRAD_SUMS_H
 #include "cuda/norm/norm_bwd_on_load.cuh"
@@ -115,10 +115,10 @@ static __device__ __forceinline__ void grad_sums_finish(const GradSums &by,
     store_norm_grad(by.put, 1, c, sum_x);
     if (!by.line) return;
     const double gamma = by.gamma ? (double)by.gamma[c] : 1;
-    double x_coef = 0, shift = 0;
+    double x_coef = 0, offset = 0;
     if (!by.step->share.idle)
-        norm_bwd_terms(gamma, s, by.rows, sum, sum_x, &x_coef, &shift);
-    by.line[c] = norm_bwd_line(by.norm_on_load.table[c], s, x_coef, shift);
+        norm_bwd_terms(gamma, s, by.rows, sum, sum_x, &x_coef, &offset);
+    by.line[c] = norm_bwd_line(by.norm_on_load.table[c], s, x_coef, offset);
 }
 
 /* In grad_sums.cu: queues the parameter gradients (+)= c->sums.dy, if the call

@@ -2,7 +2,7 @@
  *
  * All passes over rows use the layout of col_reduce.cuh: a block has a part of
  * the rows of a set, a thread keeps its channels. Forward: statistics
- * (norm_stats.cu), then y. Backward: sums of dy and dy z by channel (summed
+ * (norm_stats.cu), then y. Backward: sums of dy and dy x_hat by channel (summed
  * over the sets they are dbeta and dgamma), means over the channels of a group
  * if it has several, then dx.
  *
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 
 // -- backward ----------------------------------------------------------------
 
-/* Sums of dy and dy z. SINGLE_ROW: each row has its own statistics. */
+/* Sums of dy and dy x_hat. SINGLE_ROW: each row has its own statistics. */
 template <int V, Dtype D, bool SINGLE_ROW>
 __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
 {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
             for (int i = 0; i < BATCH; i++)
                 for (int v = 0; v < V; v++) {
                     const ChannelStats &k = SINGLE_ROW ? own[i] : stat[v];
-                    const float z = centred(x[i].v[v], k) * k.rstd;
+                    const float x_hat = centred(x[i].v[v], k) * k.rstd;
                     float grad = dy[i].v[v];
                     if (!SINGLE_ROW && p.act.runs)
                         grad = act_grad<D>(
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
                             normal(x[i].v[v], stat[v], scale[v], beta[v]),
                             grad);
                     run[0][v] += grad;
-                    run[1][v] += grad * z;
+                    run[1][v] += grad * x_hat;
                 }
         }
         for (int v = 0; v < V; v++) {
@@ -180,14 +180,14 @@ __global__ void __launch_bounds__(BLOCK) own_grads_kernel(const Norm p)
 }
 
 /* The coefficients of dx for channel c of a set: dx = dy scale + (x - mean)
- * x_coef + shift. Both are 0 for constant statistics and on an idle rank. They
+ * x_coef + offset. Both are 0 for constant statistics and on an idle rank. They
  * are then set to 0, not computed, so that non-finite sums have no effect. */
 __device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
                                                  int c,
                                                  const ChannelStats &stat,
-                                                 double *x_coef, double *shift)
+                                                 double *x_coef, double *offset)
 {
-    *x_coef = *shift = 0;
+    *x_coef = *offset = 0;
     if (p.given || p.stats_out.step->share.idle) return;
     const double gamma = p.stats_out.gamma ? (double)p.stats_out.gamma[c] : 1;
     const double n =
@@ -195,11 +195,11 @@ __device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
     const double *total = p.total + set * 2 * p.channels + c;
     // group_kernel skips groups of one channel: the total lacks gamma
     norm_bwd_terms(p.per.by == 1 ? gamma : 1, stat, n, total[0],
-                   total[p.channels], x_coef, shift);
+                   total[p.channels], x_coef, offset);
 }
 
-/* dx = dy scale + (x - mean) x_coef + shift, after dy is taken back through the
- * activation. */
+/* dx = dy scale + (x - mean) x_coef + offset, after dy is taken back through
+ * the activation. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
 {
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
     Element<D> *to = (Element<D> *)p.out;
     const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
     ChannelStats stat[V];
-    float scale[V], beta[V], x_coef[V], shift[V];
+    float scale[V], beta[V], x_coef[V], offset[V];
 
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
         scale[v] = scale_of(p.stats_out, stat[v], c),
         beta[v] = beta_of(p.stats_out, c);
         norm_bwd_sums_of(p, s.set, c, stat[v], &coef, &constant);
-        x_coef[v] = (float)coef, shift[v] = (float)constant;
+        x_coef[v] = (float)coef, offset[v] = (float)constant;
     }
 
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
@@ -241,7 +241,8 @@ __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
                         p.act, normal(x[i].v[v], stat[v], scale[v], beta[v]),
                         grad);
                 dy[i].v[v] = grad * scale[v] +
-                             centred(x[i].v[v], stat[v]) * x_coef[v] + shift[v];
+                             centred(x[i].v[v], stat[v]) * x_coef[v] +
+                             offset[v];
             }
             store_vec<V, D>(to + base + (row + i * deep) * p.channels, dy[i],
                             p.fresh);
@@ -265,9 +266,9 @@ __global__ void __launch_bounds__(BLOCK)
     EACH(c, p.norm.channels)
     {
         const ChannelStats s = p.norm.stats_out.stat[c];
-        double x_coef, shift;
-        norm_bwd_sums_of(p.norm, 0, (int)c, s, &x_coef, &shift);
-        p.to[c] = norm_bwd_line(p.deferred_norm[c], s, x_coef, shift);
+        double x_coef, offset;
+        norm_bwd_sums_of(p.norm, 0, (int)c, s, &x_coef, &offset);
+        p.to[c] = norm_bwd_line(p.deferred_norm[c], s, x_coef, offset);
         const double *total = p.norm.total;
         store_norm_grad(p.put, 0, (int)c, total[c]);
         store_norm_grad(p.put, 1, (int)c, total[p.norm.channels + c]);
@@ -381,7 +382,7 @@ template <int V, Dtype D> void start_grads(const Call *c, const Norm &p)
         LAUNCH((grads_kernel<V, D, false>), p.cols.blocks, BLOCK, 0, stream, p);
 }
 
-/* Sums of dy and dy z: totals for dx, and dbeta and dgamma. */
+/* Sums of dy and dy x_hat: totals for dx, and dbeta and dgamma. */
 bool grads(const Call *c, const Norm &norm)
 {
     Norm p = norm;

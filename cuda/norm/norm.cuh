@@ -2,8 +2,8 @@
  * norm_layer.cu.
  *
  *     y = (x - mean) * rstd * gamma + beta
- *     dx = rstd * (u - bar(u) - z bar(u z)), u = dy * gamma,
- *     z = (x - mean) * rstd, bars: means over a set and a group of channels
+ *     dx = rstd * (u - bar(u) - x_hat bar(u x_hat)), u = dy * gamma,
+ *     x_hat = (x - mean) * rstd, bars: means over a set and a group of channels
  *
  * with the sets, rows and groups of cpu/ref/norm.c. */
 #ifndef SEG_CUDA_NORM_NORM_H
@@ -106,14 +106,14 @@ static __device__ __forceinline__ void store_channel_stats(
 }
 
 /* The coefficients of dx besides that of dy, for n values with these sums of u
- * and of u z: *x_coef of x - mean, and the constant *shift. */
+ * and of u x_hat: *x_coef of x - mean, and the constant *offset. */
 static __device__ __forceinline__ void norm_bwd_terms(
-    double gamma, const ChannelStats &s, double n, double sum, double sum_z,
-    double *x_coef, double *shift)
+    double gamma, const ChannelStats &s, double n, double sum, double sum_x_hat,
+    double *x_coef, double *offset)
 {
     const double share = gamma * -(double)s.rstd / n;
-    *shift = share * sum;
-    *x_coef = share * sum_z * (double)s.rstd;
+    *offset = share * sum;
+    *x_coef = share * sum_x_hat * (double)s.rstd;
 }
 
 struct NormBwd; // norm_bwd_on_load.cuh

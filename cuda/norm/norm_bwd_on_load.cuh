@@ -1,37 +1,43 @@
 /* norm_bwd_on_load.cuh -- norm backward on load: a convolution takes dz back
- * through a deferred norm and its activation while it loads dz.
+ * through the deferred norm of its output and the activation while it loads dz.
  *
- * The deferred norm makes z = act(norm(x)) of x, and dz is the gradient of z.
- * With n rows and the sums of grad_sums.cuh, the gradient of x is
+ * x is the operand of the norm, which is the output of the convolution. The
+ * norm and its activation make z of x; dz is the gradient of z, and dx is the
+ * gradient of x, which the convolution needs as its dy:
  *
- *     dx = scale (u - total[0] / n - z total[1] / n)
- *        = scale u + x_coef x + shift,   u = dz back through the activation
+ *     x_hat = (x - mean) rstd
+ *     z     = act(gamma x_hat + beta)
+ *     u     = dz back through the activation: dz, or dz * leak
+ *     dx    = scale (u - total[0] / n - x_hat total[1] / n)
+ *           = scale u + x_coef x + offset
  *
- * The coefficients of a channel are known once its sums are complete; the call
- * that completes the sums stores the coefficients (grad_sums.cuh). A call that
- * made dx would read dz and x and write dx; so the convolution reads dz and x
- * itself, and stores dx once for the other readers. */
+ * with n rows, scale = gamma rstd and the sums of grad_sums.cuh, total[0] of u
+ * and total[1] of u x_hat. The coefficients of a channel are known once its
+ * sums are complete; the call that completes the sums stores the coefficients
+ * (grad_sums.cuh). A call that made dx would read dz and x and write dx; so the
+ * convolution reads dz and x itself, and stores dx once for the other readers.
+ */
 #ifndef SEG_CUDA_NORM_NORM_BWD_ON_LOAD_H
 #define SEG_CUDA_NORM_NORM_BWD_ON_LOAD_H
 #include "cuda/norm/deferred_norm.cuh"
 
 struct NormBwd {
-    const float4 *table; // (C) scale and shift of the norm, x_coef, shift
-    const void *x;       // of the gradient's extents and type
+    const float4 *table; // (C) scale and shift of the norm, x_coef, offset
+    const void *x;       // the norm's operand; dz has its extents and type
     void *to;            // stores dx here; NULL: no other reader
     float leak;          // slope of the activation at and below 0
 };
 
-/* The coefficients of a channel. x_coef (of x - mean) and shift as in dx = dy
- * scale + (x - mean) x_coef + shift. */
+/* The entry of a channel in the table. x_coef (of x - mean) and offset as in
+ * dx = u scale + (x - mean) x_coef + offset. */
 static __device__ __forceinline__ float4 norm_bwd_line(float2 deferred_norm,
                                                        const ChannelStats &s,
                                                        double x_coef,
-                                                       double shift)
+                                                       double offset)
 {
     const double mean = (double)s.hi + (double)s.lo;
     return make_float4(deferred_norm.x, deferred_norm.y, (float)x_coef,
-                       (float)(shift - mean * x_coef));
+                       (float)(offset - mean * x_coef));
 }
 
 /* dx of one element, rounded to the stored type. */

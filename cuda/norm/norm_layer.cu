@@ -4,8 +4,8 @@
  * The values of one mean are contiguous: a segment of `per` channels, which one
  * group of threads works on (warp_group.cuh). Forward: the mean, then the
  * deviations from it and their squares, then y; the sum of the deviations, 0
- * but for rounding, corrects the mean. Backward: bar(u) and bar(u z), then dx.
- * Each thread reads an element for the last time just before it writes the
+ * but for rounding, corrects the mean. Backward: bar(u) and bar(u x_hat), then
+ * dx. Each thread reads an element for the last time just before it writes the
  * result of the same element, so dx may be in the memory of dy.
  *
  * A segment is read from memory once, later from the L1 cache. Bound by memory:
@@ -84,34 +84,35 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
     ChannelStats s = {};
     if (t.live) s = p.stats_out.stat[t.item];
 
-    // u and z of V adjacent channels from j on
-    auto fetch = [&](int j, Vec<V> *u, Vec<V> *z) {
-        *z = load<V, D>(x + j);
+    // u and x_hat of V adjacent channels from j on
+    auto fetch = [&](int j, Vec<V> *u, Vec<V> *x_hat) {
+        *x_hat = load<V, D>(x + j);
         *u = load<V, D>(dy + j);
-        for (int v = 0; v < V; v++) z->v[v] = centred(z->v[v], s) * s.rstd;
+        for (int v = 0; v < V; v++)
+            x_hat->v[v] = centred(x_hat->v[v], s) * s.rstd;
         if (!gamma) return;
         const Vec<V> g = load<V>(gamma + j);
         for (int v = 0; v < V; v++) u->v[v] *= g.v[v];
     };
-    Vec<V> u, z;
-    Chain plain = {}, with_z = {};
+    Vec<V> u, x_hat;
+    Chain plain = {}, with_x_hat = {};
 
     for (int j = start; j < end; j += step) {
-        fetch(j, &u, &z);
+        fetch(j, &u, &x_hat);
         for (int v = 0; v < V; v++) {
             chain_add(&plain, u.v[v]);
-            chain_add(&with_z, u.v[v] * z.v[v]);
+            chain_add(&with_x_hat, u.v[v] * x_hat.v[v]);
         }
     }
 
-    float bar[2] = {chain_total(plain), chain_total(with_z)};
+    float bar[2] = {chain_total(plain), chain_total(with_x_hat)};
     warp_group_sums(bar, t.width);
     for (int k = 0; k < 2; k++) bar[k] /= (float)length;
 
     for (int j = start; j < end; j += step) {
-        fetch(j, &u, &z);
+        fetch(j, &u, &x_hat);
         for (int v = 0; v < V; v++)
-            u.v[v] = s.rstd * (u.v[v] - bar[0] - z.v[v] * bar[1]);
+            u.v[v] = s.rstd * (u.v[v] - bar[0] - x_hat.v[v] * bar[1]);
         store_vec<V, D>((Element<D> *)p.out + t.item * length + j, u, p.fresh);
     }
 }

@@ -184,11 +184,11 @@ typedef struct CallNorm {
 typedef struct CallSums {
     /* Set where this call is the last that adds to the gradient dx[i], and the
      * call that made x[i] needs sums of that gradient over all rows. GRAD_SUMS
-     * doubles a channel (grad_sums_size): the sums of u and of u z, where u is
-     * the gradient taken back through the activation of x_norm[i] and z the
-     * normalised operand of its norm. Without a deferred norm: the sum of the
-     * gradient, and zero. With one, bwd reads x[i] even if its row does not
-     * keep it. */
+     * doubles a channel (grad_sums_size): the sums of u and of u x_hat, where
+     * u is the gradient taken back through the activation of x_norm[i] and
+     * x_hat the normalised operand of its norm. Without a deferred norm: the
+     * sum of the gradient, and zero. With one, bwd reads x[i] even if its row
+     * does not keep it. */
     const Tensor *dx[MAX_IN];
     const Tensor *dy; /* such sums of dy, from another call; or NULL */
     /* The backward call that reads the gradient dx[i] as its dy, if this call
