@@ -149,7 +149,7 @@ struct Operand {
 
 /* An operand in one tensor or, as an implicit concat, in two: channels below
  * `border` are in `first`. Norms and a second tensor are for problems with
- * conv_loads_deferred and conv_fuses_concat. */
+ * conv_loads_vectors and conv_fuses_concat. */
 struct Source {
     Operand first, second;
     int border; // 0: one tensor

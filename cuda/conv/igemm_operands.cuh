@@ -47,7 +47,7 @@ struct IgemmParams {
     ResidueClass cls[RESIDUE_CLASSES];
     const void *source, *w;
     const float *bias;
-    // Of the source, if conv_loads_deferred. In an implicit concat, channels
+    // Of the source, if conv_loads_vectors. In an implicit concat, channels
     // `border` .. of the source and `result_border` .. of the result are in a
     // second tensor.
     NormOnLoad norm_on_load;

@@ -24,7 +24,7 @@ enum {
 
 struct WgradParams {
     const void *input, *output;
-    // The deferred norms, if conv_loads_deferred. In an implicit concat,
+    // The deferred norms, if conv_loads_vectors. In an implicit concat,
     // channels `border` .. of the input, `output_border` .. of the output are
     // in second tensors.
     NormOnLoad input_norm, output_norm;
