@@ -59,15 +59,15 @@ bool run_head_bwd(const ConvRun *o)
 
 // -- transposed convolutions of 1 to 4 output channels -----------------------
 
-bool takes_upconv_head_fprop(const ConvProblem *r, ConvChoice *)
+bool takes_upconv_head_fwd(const ConvProblem *r, ConvChoice *)
 {
-    return upconv_head_fprop_takes(r, concat_border(r->c));
+    return upconv_head_fwd_takes(r, concat_border(r->c));
 }
 
-bool run_upconv_head_fprop(const ConvRun *o)
+bool run_upconv_head_fwd(const ConvRun *o)
 {
-    return upconv_head_fprop(o->r, o->x, o->w, o->bias,
-                             (float *)o->to.first.data);
+    return upconv_head_fwd(o->r, o->x, o->w, o->bias,
+                           (float *)o->to.first.data);
 }
 
 bool takes_upconv_head_bwd(const ConvProblem *r, ConvChoice *out)
@@ -255,7 +255,7 @@ bool run_bias_grad(const ConvRun *o)
 const ConvKernel KERNELS[] = {
     {PASS_Y, takes_head, run_head_fprop},
     {PASS_DX | PASS_DW | PASS_DB, takes_head, run_head_bwd},
-    {PASS_Y, takes_upconv_head_fprop, run_upconv_head_fprop},
+    {PASS_Y, takes_upconv_head_fwd, run_upconv_head_fwd},
     {PASS_DX | PASS_DW | PASS_DB, takes_upconv_head_bwd, run_upconv_head_bwd},
     {PASS_Y, takes_first, run_first},
     {PASS_Y, takes_small_cin, run_small_cin},

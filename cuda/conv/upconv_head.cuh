@@ -1,15 +1,15 @@
 /* upconv_head.cuh -- an upconv (transposed convolution) with 1 to 4 output
  * channels, as in the last layer of a generator; see upconv_head_fwd.cu and
- * upconv_head_bwd.cu. In its ConvProblem y is `input` and x is `output`: cin
- * counts channels of y, cout of x. */
+ * upconv_head_bwd.cu. In its ConvProblem y is `input` and x is `output`: r->cin
+ * counts channels of y, r->cout channels of x, and y is a dgrad (conv.cuh). */
 #ifndef SEG_CUDA_CONV_UPCONV_HEAD_H
 #define SEG_CUDA_CONV_UPCONV_HEAD_H
 #include "cuda/conv/conv.cuh"
 
 enum {
-    UPCONV_HEAD_COUT = 4,     // channels of y, at most
-    UPCONV_HEAD_COLUMNS = 64, // taps times channels of y, at most
-    UPCONV_HEAD_CIN = 256,    // channels of x, at most
+    UPCONV_HEAD_Y_CHANNELS = 4,   // channels of y, at most
+    UPCONV_HEAD_COLUMNS = 64,     // taps times channels of y, at most
+    UPCONV_HEAD_X_CHANNELS = 256, // channels of x, at most
 };
 
 /* Returns whether the kernels take this call, except for the shared memory that
@@ -18,9 +18,9 @@ enum {
 bool upconv_head_narrow(const ConvProblem *r, int border);
 /* Returns whether the kernel of y takes this call; queues it. False with the
  * reason. */
-bool upconv_head_fprop_takes(const ConvProblem *r, int border);
-bool upconv_head_fprop(const ConvProblem *r, const Source &x, const void *w,
-                       const float *bias, float *y);
+bool upconv_head_fwd_takes(const ConvProblem *r, int border);
+bool upconv_head_fwd(const ConvProblem *r, const Source &x, const void *w,
+                     const float *bias, float *y);
 /* Returns whether the kernel of all gradients takes this call. It reads dy in
  * f32, not a copy. */
 bool upconv_head_takes(const ConvProblem *r, int border);

@@ -416,7 +416,7 @@ bool upconv_head_narrow(const ConvProblem *r, int border)
 {
     return call_op(r->c) == OP_upconv && !r->c->norm.deferred &&
            precision_copy(r->c->precision) != F32 && r->win.groups == 1 &&
-           r->cin <= RESULTS && r->cout <= UPCONV_HEAD_CIN &&
+           r->cin <= RESULTS && r->cout <= UPCONV_HEAD_X_CHANNELS &&
            r->cout % UNIT == 0 && border % UNIT == 0 &&
            columns_of(r) <= COLUMNS;
 }

@@ -42,7 +42,7 @@ enum {
     TILES = 4,                       // of 8 columns, of an mma
 };
 
-struct UpconvHeadFprop {
+struct UpconvHeadFwd {
     Operand x, second;
     const void *w;
     const float *bias; // or NULL
@@ -58,11 +58,11 @@ struct UpconvHeadFprop {
 };
 
 struct Shared {
-    unsigned char w[UPCONV_HEAD_CIN * LINES * TILE_LINE];
+    unsigned char w[UPCONV_HEAD_X_CHANNELS * LINES * TILE_LINE];
     unsigned char x[2][POSITIONS * TILE_ROW];
     float z[POSITIONS * PITCH];
     float ring[RING];
-    float2 deferred_norm[UPCONV_HEAD_CIN];
+    float2 deferred_norm[UPCONV_HEAD_X_CHANNELS];
 };
 static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
 
@@ -71,7 +71,7 @@ struct Tile {
     int n, at[3];
 };
 
-__device__ __forceinline__ Tile tile_of(const UpconvHeadFprop &p)
+__device__ __forceinline__ Tile tile_of(const UpconvHeadFwd &p)
 {
     uint32_t rest = blockIdx.x;
     Tile t;
@@ -83,7 +83,7 @@ __device__ __forceinline__ Tile tile_of(const UpconvHeadFprop &p)
 }
 
 /* The row of x for position m of a plane; -1: outside. */
-__device__ __forceinline__ int tile_row(const UpconvHeadFprop &p, const Tile &t,
+__device__ __forceinline__ int tile_row(const UpconvHeadFwd &p, const Tile &t,
                                         int plane, int m)
 {
     const int d = t.at[0] + plane, h = t.at[1] + (m >> p.bits);
@@ -96,7 +96,7 @@ __device__ __forceinline__ int tile_row(const UpconvHeadFprop &p, const Tile &t,
 
 /* Issues the copies of 32 channels of a plane; a thread copies one line of each
  * of its rows. */
-__device__ __forceinline__ void fill(const UpconvHeadFprop &p, const Tile &t,
+__device__ __forceinline__ void fill(const UpconvHeadFwd &p, const Tile &t,
                                      int plane, int c, unsigned char *to)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
@@ -114,7 +114,7 @@ __device__ __forceinline__ void fill(const UpconvHeadFprop &p, const Tile &t,
 /* Applies the deferred norm to the lines that this thread copied; positions
  * outside of x stay zero. */
 template <Dtype D>
-__device__ __forceinline__ void apply_norm(const UpconvHeadFprop &p,
+__device__ __forceinline__ void apply_norm(const UpconvHeadFwd &p,
                                            const Tile &t, int plane,
                                            const Act &act,
                                            const float2 *deferred_norm,
@@ -186,8 +186,8 @@ __device__ __forceinline__ void put_z(const float (&acc)[2][TILES][4], int m,
  * completes. Along an axis, result i of a tile, counted from the first result
  * of its first position, meets position i / stride through tap i % stride, the
  * position before through tap i % stride + stride, and so on. */
-__device__ __forceinline__ void add_plane(const UpconvHeadFprop &p,
-                                          const Tile &t, int plane, Shared *s)
+__device__ __forceinline__ void add_plane(const UpconvHeadFwd &p, const Tile &t,
+                                          int plane, Shared *s)
 {
     const int outputs = p.high * (int)p.line.by;
     const int slot = plane * p.step[0] % p.ring;
@@ -236,7 +236,7 @@ __device__ __forceinline__ void add_plane(const UpconvHeadFprop &p,
 
 /* Sets the parts of shared memory that stay the same for all planes, and clears
  * the ring. */
-__device__ __forceinline__ void set_up(const UpconvHeadFprop &p, Shared *s)
+__device__ __forceinline__ void set_up(const UpconvHeadFwd &p, Shared *s)
 {
     const int t = (int)threadIdx.x;
     for (int i = t; i < p.channels * COLUMNS; i += THREADS) {
@@ -260,7 +260,7 @@ __device__ __forceinline__ void set_up(const UpconvHeadFprop &p, Shared *s)
 
 template <Precision P>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
-    upconv_head_fprop_kernel(const __grid_constant__ UpconvHeadFprop p)
+    upconv_head_fwd_kernel(const __grid_constant__ UpconvHeadFwd p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
     DYN_SMEM(unsigned char, bytes);
@@ -308,7 +308,7 @@ int overlap_of(const ConvProblem *r, int i)
 
 /* Sets everything but the operands. False: the window is dilated, or too large
  * for a tile or the ring. */
-bool fprop_params(const ConvProblem *r, UpconvHeadFprop *p)
+bool fwd_params(const ConvProblem *r, UpconvHeadFwd *p)
 {
     const Window *g = &r->win;
     *p = {};
@@ -344,27 +344,27 @@ bool fprop_params(const ConvProblem *r, UpconvHeadFprop *p)
 }
 
 template <Precision P>
-bool queue(const ConvProblem *r, const UpconvHeadFprop &p, unsigned blocks)
+bool queue(const ConvProblem *r, const UpconvHeadFwd &p, unsigned blocks)
 {
-    if (!gpu_allows(upconv_head_fprop_kernel<P>, sizeof(Shared))) return false;
-    LAUNCH(upconv_head_fprop_kernel<P>, blocks, THREADS, sizeof(Shared),
+    if (!gpu_allows(upconv_head_fwd_kernel<P>, sizeof(Shared))) return false;
+    LAUNCH(upconv_head_fwd_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
-    return gpu_launched("upconv_head fprop");
+    return gpu_launched("upconv_head fwd");
 }
 
 } // namespace
 
-bool upconv_head_fprop_takes(const ConvProblem *r, int border)
+bool upconv_head_fwd_takes(const ConvProblem *r, int border)
 {
-    UpconvHeadFprop p;
-    return upconv_head_narrow(r, border) && fprop_params(r, &p);
+    UpconvHeadFwd p;
+    return upconv_head_narrow(r, border) && fwd_params(r, &p);
 }
 
-bool upconv_head_fprop(const ConvProblem *r, const Source &x, const void *w,
-                       const float *bias, float *y)
+bool upconv_head_fwd(const ConvProblem *r, const Source &x, const void *w,
+                     const float *bias, float *y)
 {
-    UpconvHeadFprop p;
-    if (!countable(r->c, rows(r->output)) || !fprop_params(r, &p)) return false;
+    UpconvHeadFwd p;
+    if (!countable(r->c, rows(r->output)) || !fwd_params(r, &p)) return false;
     p.x = x.first, p.second = x.second, p.w = w, p.bias = bias, p.y = y;
     if (x.border) p.border = x.border;
     const unsigned blocks =

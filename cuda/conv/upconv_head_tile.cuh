@@ -22,7 +22,7 @@ enum {
     FILL = 256,  // blocks that fill any GPU
     MIN_RUN = 8, // boxes that are worth a part of dw
     HALO_MOST = 2560, // elements of dy in a halo, at most
-    RESULTS = UPCONV_HEAD_COUT,
+    RESULTS = UPCONV_HEAD_Y_CHANNELS,
     UNIT = TILE_CHUNK, // channels of x are a multiple of it: a warp's channels
                        // for dx
     MAX_RUN = CHAIN * CHAIN / POSITIONS, // the second sum is a chain, too

@@ -301,8 +301,8 @@ static void draw_boxes(Draw *d, OpCase *c)
     set_boxes(d, c, g, ci, co);
 }
 
-/* Cases for the larger tiles, of 32, 64 and 128 channels: in fprop, and in
- * dgrad. They are used if the number of results matches, or if requested
+/* Cases for the larger tiles, of 32, 64 and 128 channels: for y, and for
+ * dx. They are used if the number of results matches, or if requested
  * (Backend.tile: 1 is 128x128, 2 128x64). */
 static void draw_many(Draw *d, OpCase *c)
 {

@@ -249,7 +249,7 @@ typedef struct Call {
     unsigned fresh;      /* bit NORM_FRESH + i: of norm.dx[i]                 */
     bool no_winograd;    /* convolutions by the direct sum: Winograd's error is
                           * larger (docs/numerics.md)                        */
-    int8_t tile[2];      /* requested tile of fprop and of dgrad; 0: any
+    int8_t tile[2];      /* requested tile of y and of dx; 0: any
                           * (tile_names.h)                                 */
     Precision precision; /* of products; f32 for rows without products    */
     CallCopies half;

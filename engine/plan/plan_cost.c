@@ -5,8 +5,8 @@
  * gradient that it adds to counts twice. A kernel that reads an operand twice
  * moves more. It moves less only if a cache still holds the result of the call
  * before, so the sum is a lower bound for networks whose tensors are larger
- * than the caches. FLOPs: op_flops forward, and once for each of dgrad and
- * wgrad that is wanted. */
+ * than the caches. FLOPs: op_flops forward, and once for each of dx and
+ * dw that is wanted. */
 #include "engine/plan/plan_inside.h"
 #include <string.h>
 

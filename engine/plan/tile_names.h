@@ -2,7 +2,7 @@
  * (Call.tile, Backend.tile).
  *
  * A text such as "enc1.conv2=128x64/64x64-split,dec1.conv1=-/128x128": labels
- * of nodes, each with the tiles of fprop and dgrad; "-" leaves one to the
+ * of nodes, each with the tiles of y and of dx; "-" leaves one to the
  * backend. NULL or "": the backend chooses all. A product has the same bits
  * with any tile; the statistics that a norm takes from it are summed tile by
  * tile, so a run keeps its text. */

@@ -133,7 +133,7 @@ local function trace_step(session, feeds)
 end
 
 -- The command bench. Forward and backward of one layer are one row; its GFLOP/s count three times
--- the forward arithmetic: fprop, dgrad, wgrad. The first layer has no dgrad, so its number is up to
+-- the forward arithmetic: y, dx, dw. The first layer has no dx, so its number is up to
 -- a half too high.
 function M.command(r)
   local v = config.ensure()

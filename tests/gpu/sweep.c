@@ -5,7 +5,7 @@
  *
  * The shapes are read from the program's plan; a shape that several layers of a
  * network share is timed once. Writes a line of JSON for each shape, pass
- * (fprop, dgrad, wgrad) and tile: the median of --rounds launches by CUDA
+ * (y, dx, dw) and tile: the median of --rounds launches by CUDA
  * events, in bf16, with 16-bit operands where a plan stores 16 bits. Before
  * each launch --flush MiB are copied, so that the cache holds no data of the
  * last launch. `chosen`: igemm_tile.cu's own choice of tile; a tile that cannot
@@ -32,7 +32,7 @@ enum {
     FILE_MAX = 16 << 20,
 };
 
-/* fprop, dgrad, wgrad: each is timed separately. */
+/* y, dx, dw: each is timed separately. */
 typedef enum Pass { FORWARD, TO_DATA, TO_WEIGHTS, PASSES } Pass;
 static const char *const pass_name[PASSES] = {"forward", "data", "weights"};
 
@@ -251,7 +251,7 @@ static void work_close(Work *k)
     be->release(dev, k->dw.data);
 }
 
-/* Returns the call of a pass: fprop without gradients, else with one. */
+/* Returns the call of a pass: y without gradients, else with one. */
 static Call call_of(const Work *k, Pass pass)
 {
     Call c = k->call;

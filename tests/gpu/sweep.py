@@ -5,8 +5,8 @@
                        [--rounds 9] [--flush 128]
 
 LINES is the output of tests/gpu/sweep.c, with the list of shapes. PyTorch runs
-each shape in bf16, channels last, with cudnn.benchmark: fprop by its own functions,
-dgrad and wgrad by aten::convolution_backward with one gradient; the median of
+each shape in bf16, channels last, with cudnn.benchmark: y by its own functions,
+dx and dw by aten::convolution_backward with one gradient; the median of
 --rounds launches by CUDA events, with the cache flushed before each as in sweep.c.
 --rate is the bf16 rate measured by tests/gpu/rates, for the shares. Without PyTorch
 or a GPU its column stays empty, as in lines after --seconds; the reason is below the

@@ -440,7 +440,7 @@ TEST(deferred_norm_of_implicit_concat_of_parts)
         for (int how = 0; how < HOWS; how += ADDED + i % 2) {
             emu_reset_counts();
             implicit_concat(PRECISION_bf16, &all[i], i % 2 ? 32 : 128, how);
-            // fprop or dgrad, in both runs
+            // y or dx, in both runs
             EXPECT_INT(emu_launch_count("split_k_sum_kernel"), 2);
         }
 }

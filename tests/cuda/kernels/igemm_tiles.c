@@ -132,7 +132,7 @@ TEST(tiles_not_taken)
     arena_release(&mem);
 }
 
-/* A call takes the tile that it asks for, in fprop and in dgrad; a tile that
+/* A call takes the tile that it asks for, for y and for dx; a tile that
  * cannot compute it is ignored. */
 TEST(tiles_asked_for)
 {
@@ -144,7 +144,7 @@ TEST(tiles_asked_for)
         OpDevice d;
         Arena mem = {NULL};
         OpValues in, out;
-        int taken[2]; // the own choice of fprop, dgrad
+        int taken[2]; // the own choice for y, dx
         REQUIRE(opdevice_open(&backend_cuda, 1, &d));
         d.precision = PRECISION_bf16;
         REQUIRE(opcase_values(&c, &mem, &in));

@@ -18,14 +18,14 @@ static OpCase case_of(const Shape *s, unsigned wrt, uint32_t number)
 }
 
 /* Checks all properties of a case and that the upconv_head kernels ran its
- * backward pass and, if `fprop`, its fprop. */
-static void holds(const OpCase *c, Precision p, bool fprop)
+ * backward pass and, if `fwd`, its y. */
+static void holds(const OpCase *c, Precision p, bool fwd)
 {
     OpCheck k = {.be = &backend_cuda, .precision = p, .report = given_report};
     emu_reset_counts();
     opcase_agree(c, &k);
-    EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"), fprop ? 2 : 0);
-    EXPECT_INT(emu_launch_count("igemm_mma_kernel"), fprop ? 0 : 2);
+    EXPECT_INT(emu_launch_count("upconv_head_fwd_kernel"), fwd ? 2 : 0);
+    EXPECT_INT(emu_launch_count("igemm_mma_kernel"), fwd ? 0 : 2);
     EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), c->wrt & 3 ? 2 : 0);
     EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
     EXPECT_INT(emu_launch_count("bias_kernel"), c->wrt == 4 ? 2 : 0);
@@ -116,7 +116,7 @@ TEST(upconv_head_not_otherwise)
         emu_reset_counts();
         opcase_agree(&c, &k);
         EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), 0);
-        EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"),
+        EXPECT_INT(emu_launch_count("upconv_head_fwd_kernel"),
                    i == 5 || i == count - 1 ? 2 : 0);
     }
 }
@@ -218,7 +218,7 @@ static void implicit_concat(Precision p, const Shape *s, int from,
         same(&b, &made, &y);
         c.dy = &dy;
         run(&b, &c);
-        EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"), 1);
+        EXPECT_INT(emu_launch_count("upconv_head_fwd_kernel"), 1);
         EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), 1);
         EXPECT_INT(emu_launch_count("igemm_mma_kernel"), 0);
     }

@@ -43,7 +43,7 @@ TEST(plan_cost_by_hand)
     p = part_of(&r, relu, true); // keeps its result
     EXPECT_NEAR(p.bytes, B * 3.0 * P * 4, 0);
     EXPECT_NEAR(p.flops, 0, 0);
-    p = part_of(&r, second, true); // dgrad and wgrad
+    p = part_of(&r, second, true); // dx and dw
     EXPECT_NEAR(p.bytes, B * (P * 4 + w2 + P + P * 4 + w2), 0);
     EXPECT_NEAR(p.flops, 2 * 2.0 * P * 4, 0);
 
