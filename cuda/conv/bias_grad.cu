@@ -17,7 +17,7 @@ struct Bias {
 /* One part of the rows: RUN rows are added in float, then the sum continues in
  * double. */
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK, 4) bias_kernel(const Bias p)
+__global__ void __launch_bounds__(BLOCK, 4) conv_bias_grad_kernel(const Bias p)
 {
     const ColPosition s = col_position<V>(p.cols);
     const int64_t step = (int64_t)p.cols.deep * p.cols.channels;
@@ -63,6 +63,7 @@ bool conv_bias_grad(const Call *c, const Tensor *dy, float *db, bool fresh)
     moves(moved(dy));
     Bias p = {dy->data, db, (double *)c->scratch, NULL, bias_cols(s), fresh};
     p.counters = gpu_counters(c->dev, col_reduce_counters(p.cols, 1));
-    LAUNCH_STORED(dy->type, vec_width(s.c), bias_kernel, p.cols.blocks, c, p);
+    LAUNCH_STORED(dy->type, vec_width(s.c), conv_bias_grad_kernel,
+                  p.cols.blocks, c, p);
     return gpu_launched("bias_grad");
 }

@@ -33,7 +33,7 @@ namespace {
 enum { BLOCK = 256, BLOCKS = 1 << 12 };
 
 __global__ void __launch_bounds__(BLOCK)
-    scale_kernel(float *v, int64_t n, float by)
+    allreduce_scale_kernel(float *v, int64_t n, float by)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * BLOCK)
@@ -260,8 +260,8 @@ bool gpu_allreduce(void *dev, void *v, Dtype type, int64_t count, double by)
     CHECK(type == F32);
     const int64_t wanted = (count + BLOCK - 1) / BLOCK, most = BLOCKS;
     const unsigned blocks = (unsigned)(wanted < most ? wanted : most);
-    LAUNCH(scale_kernel, blocks, BLOCK, 0, g->stream, (float *)v, count,
-           (float)by);
+    LAUNCH(allreduce_scale_kernel, blocks, BLOCK, 0, g->stream, (float *)v,
+           count, (float)by);
     return gpu_launched("mean over ranks");
 }
 

@@ -39,7 +39,7 @@ struct Images {
 
 /* parts[(n * channels + c) * gridDim.x + part]; blockIdx.z is the channel. */
 __global__ void __launch_bounds__(BLOCK)
-    extent_kernel(const Images p, int64_t grain, Extent *parts)
+    channel_range_parts_kernel(const Images p, int64_t grain, Extent *parts)
 {
     const int n = (int)blockIdx.y, c = (int)blockIdx.z;
     if (p.change[n].kind == CHANGE_NONE) return;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* Combines the parts of each channel, in their order, in its first part. */
 __global__ void __launch_bounds__(BLOCK)
-    combine_kernel(const Images p, int count, Extent *parts)
+    channel_range_kernel(const Images p, int count, Extent *parts)
 {
     EACH(i, (int64_t)p.count * p.channels)
     {
@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(BLOCK)
 /* `of`: `parts` entries for each channel, the first of which is combined; NULL
  * for brightness. */
 __global__ void __launch_bounds__(BLOCK)
-    curve_kernel(const Images p, const Divisor channels, int parts,
-                 const Extent *of)
+    intensity_kernel(const Images p, const Divisor channels, int parts,
+                     const Extent *of)
 {
     const int n = (int)blockIdx.y;
     const int32_t kind = p.change[n].kind;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 /* Each thread takes a pair of elements; the last pair may lack the second. */
-__global__ void __launch_bounds__(BLOCK) noise_kernel(const Images p)
+__global__ void __launch_bounds__(BLOCK) augment_noise_kernel(const Images p)
 {
     const int64_t size = p.voxels * p.channels;
     const Change c = p.change[blockIdx.y];
@@ -143,10 +143,10 @@ Extent *extents(void *dev, const Images &p, int *parts)
     Extent *e = (Extent *)gpu_scratch(dev, sizeof *e * (size_t)all);
     if (!e) return NULL;
     const dim3 grid((unsigned)*parts, (unsigned)p.count, (unsigned)p.channels);
-    LAUNCH(extent_kernel, grid, BLOCK, 0, stream, p, grain, e);
+    LAUNCH(channel_range_parts_kernel, grid, BLOCK, 0, stream, p, grain, e);
     if (!gpu_launched("range of intensities, parts")) return NULL;
-    LAUNCH(combine_kernel, blocks_for((int64_t)p.count * p.channels), BLOCK, 0,
-           stream, p, *parts, e);
+    LAUNCH(channel_range_kernel, blocks_for((int64_t)p.count * p.channels),
+           BLOCK, 0, stream, p, *parts, e);
     return gpu_launched("range of intensities") ? e : NULL;
 }
 
@@ -174,14 +174,14 @@ bool change_images(void *dev, const GatherField *f, int count, int32_t kind,
                            (int)MOST_POSITIONS);
 
     if (kind == CHANGE_NOISE) {
-        LAUNCH(noise_kernel, blocks_of((size + 1) / 2, count), BLOCK, 0, stream,
-               p);
+        LAUNCH(augment_noise_kernel, blocks_of((size + 1) / 2, count), BLOCK, 0,
+               stream, p);
         return gpu_launched("noise");
     }
 
     if (kind != CHANGE_BRIGHTNESS && !(of = extents(dev, p, &parts)))
         return false;
-    LAUNCH(curve_kernel, blocks_of(size, count), BLOCK, 0, stream, p,
+    LAUNCH(intensity_kernel, blocks_of(size, count), BLOCK, 0, stream, p,
            divisor(p.channels), parts, of);
     return gpu_launched("change of intensities");
 }

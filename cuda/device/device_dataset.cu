@@ -73,7 +73,8 @@ __device__ __forceinline__ void show(const Take<T> &p, const Sampler<T> &s,
 
 /* Writes a batch of type D; a map only if D is F32. */
 template <class T, Dtype D>
-__global__ void __launch_bounds__(BLOCK, 2) take_kernel(const Take<T> p)
+__global__ void __launch_bounds__(BLOCK, 2)
+    dataset_batch_kernel(const Take<T> p)
 {
     const int64_t voxels = (int64_t)p.n.d * p.n.h * p.n.w;
     for (int n = (int)blockIdx.y; n < p.count; n += (int)gridDim.y) {
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(BLOCK, 2) take_kernel(const Take<T> p)
 /* Draws the control points of all samples with an elastic change: (count, each,
  * 3). */
 __global__ void __launch_bounds__(BLOCK)
-    points_kernel(const Change *change, int64_t each, double *points)
+    elastic_points_kernel(const Change *change, int64_t each, double *points)
 {
     const Change *c = &change[blockIdx.y];
     if (c->kind != CHANGE_ELASTIC) return;
@@ -112,8 +113,9 @@ __global__ void __launch_bounds__(BLOCK)
 template <class T> bool take(void *dev, const Take<T> &p, Dtype stored)
 {
     if (p.each) {
-        LAUNCH(points_kernel, dim3(blocks_for(p.each), (unsigned)p.count),
-               BLOCK, 0, gpu_stream(dev), p.map, p.each, (double *)p.points);
+        LAUNCH(elastic_points_kernel,
+               dim3(blocks_for(p.each), (unsigned)p.count), BLOCK, 0,
+               gpu_stream(dev), p.map, p.each, (double *)p.points);
         if (!gpu_launched("control points")) return false;
     }
 
@@ -123,11 +125,11 @@ template <class T> bool take(void *dev, const Take<T> &p, Dtype stored)
     cudaStream_t stream = gpu_stream(dev);
 
     if (stored == F32)
-        LAUNCH((take_kernel<T, F32>), grid, BLOCK, 0, stream, p);
+        LAUNCH((dataset_batch_kernel<T, F32>), grid, BLOCK, 0, stream, p);
     else if (stored == BF16)
-        LAUNCH((take_kernel<T, BF16>), grid, BLOCK, 0, stream, p);
+        LAUNCH((dataset_batch_kernel<T, BF16>), grid, BLOCK, 0, stream, p);
     else
-        LAUNCH((take_kernel<T, F16>), grid, BLOCK, 0, stream, p);
+        LAUNCH((dataset_batch_kernel<T, F16>), grid, BLOCK, 0, stream, p);
     return gpu_launched("taking samples");
 }
 

@@ -58,8 +58,8 @@ namespace {
 
 // -- kernels of one block ----------------------------------------------------
 
-__global__ void begin_kernel(Control *k, Step *step, float *loss_grad,
-                             bool first)
+__global__ void step_begin_kernel(Control *k, Step *step, float *loss_grad,
+                                  bool first)
 {
     step->seed = k->order.seed;
     step->count = k->state.count;
@@ -88,7 +88,7 @@ __device__ __forceinline__ void note(Control *k, const float *loss)
     if (!is_finite(*loss)) k->finite = 0;
 }
 
-__global__ void note_kernel(Control *k, const float *loss)
+__global__ void step_loss_kernel(Control *k, const float *loss)
 {
     note(k, loss);
 }
@@ -123,7 +123,8 @@ __device__ void decide(Control *k, const float *loss, const Rules &rules,
 /* Adds all parts; then one thread decides, and one thread for each group
  * computes its factors. */
 __global__ void __launch_bounds__(BLOCK, 2)
-    decide_kernel(Control *k, const float *loss, const Rules rules, int parts)
+    step_decide_kernel(Control *k, const float *loss, const Rules rules,
+                       int parts)
 {
     static_assert((int)MAX_GROUPS <= (int)BLOCK, "a thread a group");
     const int i = (int)threadIdx.x;
@@ -223,8 +224,8 @@ bool begin(void *dev, void *device_step, void *loss_grad, bool first)
     const size_t bytes = (size_t)t->spec.running_count * sizeof *t->before;
     if (first && bytes && !gpu_copy(dev, t->before, t->spec.running, bytes))
         return false;
-    LAUNCH(begin_kernel, 1, 1, 0, gpu_stream(dev), t->control, gpu_step(dev),
-           (float *)loss_grad, first);
+    LAUNCH(step_begin_kernel, 1, 1, 0, gpu_stream(dev), t->control,
+           gpu_step(dev), (float *)loss_grad, first);
     return gpu_launched("begin of a step");
 }
 
@@ -237,15 +238,16 @@ bool end(void *dev, void *device_step, const void *loss,
     int parts;
 
     if (!sqnorm) {
-        LAUNCH(note_kernel, 1, 1, 0, gpu_stream(dev), k, (const float *)loss);
+        LAUNCH(step_loss_kernel, 1, 1, 0, gpu_stream(dev), k,
+               (const float *)loss);
         return gpu_launched("loss of a part");
     }
     if (!sqnorm_queue(dev, (const float *)spec->grad, sqnorm, k->sqnorm,
                       &parts))
         return false;
     moves((double)parts * sizeof *k->sqnorm);
-    LAUNCH(decide_kernel, 1, BLOCK, 0, gpu_stream(dev), k, (const float *)loss,
-           t->rules, parts);
+    LAUNCH(step_decide_kernel, 1, BLOCK, 0, gpu_stream(dev), k,
+           (const float *)loss, t->rules, parts);
     if (!gpu_launched("decision of a step") ||
         !update_all_queue(dev, spec, t->param_range, t->updated, &k->decision))
         return false;

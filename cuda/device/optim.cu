@@ -136,8 +136,8 @@ __device__ __forceinline__ const ParamRange *param_range_of(
  * V. */
 template <class Kind, int V>
 __global__ void __launch_bounds__(BLOCK)
-    update_kernel(const Job j, const ParamRange *list, int param_ranges,
-                  const Decision *d)
+    optim_update_kernel(const Job j, const ParamRange *list, int param_ranges,
+                        const Decision *d)
 {
     if (!d->applied) return;
     EACH(i, (j.count + V - 1) / V)
@@ -163,11 +163,11 @@ bool update(void *dev, const Job &j, const ParamRange *list, int param_ranges,
                           (uintptr_t)j.m | (uintptr_t)j.v;
     cudaStream_t stream = gpu_stream(dev);
     if (all % alignof(Vec<4>) == 0)
-        LAUNCH((update_kernel<Kind, 4>), blocks_for(ceil_div(j.count, 4)),
+        LAUNCH((optim_update_kernel<Kind, 4>), blocks_for(ceil_div(j.count, 4)),
                BLOCK, 0, stream, j, list, param_ranges, d);
     else
-        LAUNCH((update_kernel<Kind, 1>), blocks_for(j.count), BLOCK, 0, stream,
-               j, list, param_ranges, d);
+        LAUNCH((optim_update_kernel<Kind, 1>), blocks_for(j.count), BLOCK, 0,
+               stream, j, list, param_ranges, d);
     return gpu_launched("update");
 }
 
@@ -182,7 +182,8 @@ bool update_kind(void *dev, OptimKind kind, const Job &j,
 
 // as a difference: equal numbers stay equal to the last bit
 __global__ void __launch_bounds__(BLOCK)
-    blend_kernel(float *y, const float *x, int64_t count, const Decision *d)
+    weight_average_kernel(float *y, const float *x, int64_t count,
+                          const Decision *d)
 {
     if (!d->applied) return;
     const float by = d->blend;
@@ -350,8 +351,8 @@ bool blend_queue(void *dev, float *y, const float *x, int64_t count,
                  const Decision *d)
 {
     moves(3 * (double)count * sizeof *y);
-    LAUNCH(blend_kernel, blocks_for(count), BLOCK, 0, gpu_stream(dev), y, x,
-           count, d);
+    LAUNCH(weight_average_kernel, blocks_for(count), BLOCK, 0, gpu_stream(dev),
+           y, x, count, d);
     return gpu_launched("average");
 }
 

@@ -52,8 +52,8 @@ enum { COUNTS = 3 };
  * which the last block converts to floats, in place. */
 template <class L>
 __global__ void __launch_bounds__(BLOCK)
-    count_kernel(const __grid_constant__ Job j, int64_t part, int parts,
-                 unsigned *y, int64_t size, unsigned *word)
+    class_counts_kernel(const __grid_constant__ Job j, int64_t part, int parts,
+                        unsigned *y, int64_t size, unsigned *word)
 {
     SMEM(unsigned, warps, [COUNTS][BLOCK / WARP][L::COUNT]);
     const int t = (int)threadIdx.x;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(BLOCK)
         atomicExch(&y[i], __float_as_uint((float)atomicAdd(&y[i], 0u)));
 }
 
-__global__ void zero_kernel(unsigned *y, int64_t count)
+__global__ void class_counts_zero_kernel(unsigned *y, int64_t count)
 {
     EACH(i, count) y[i] = 0;
 }
@@ -131,14 +131,14 @@ extern "C" bool cuda_overlap_fwd(const Call *c)
     j.v.way = (Way)most(j.v.way, ROWS);
     if (!countable(c, rows(s))) return false;
     float *y = values(c->y);
-    LAUNCH(zero_kernel, blocks_for(size), BLOCK, 0, stream, (unsigned *)y,
-           size);
+    LAUNCH(class_counts_zero_kernel, blocks_for(size), BLOCK, 0, stream,
+           (unsigned *)y, size);
     if (!gpu_launched("overlap, zero")) return false;
     int parts = loss_parts(s.n, j.rows, j.rows * s.c, &part);
     dim3 grid((unsigned)(s.n * parts), (unsigned)ceil_div(s.c, lanes_of(s.c)));
     with_lanes<1>(s.c, [&](auto lanes) {
-        LAUNCH((count_kernel<decltype(lanes)>), grid, BLOCK, 0, stream, j, part,
-               parts, (unsigned *)y, size, gpu_counters(c->dev, 1));
+        LAUNCH((class_counts_kernel<decltype(lanes)>), grid, BLOCK, 0, stream,
+               j, part, parts, (unsigned *)y, size, gpu_counters(c->dev, 1));
     });
     return gpu_launched("overlap, count");
 }

@@ -51,7 +51,8 @@ __device__ __forceinline__ Label label_of(const Job &j, int64_t row)
  * + (max - x[t]), both without cancellation. */
 template <class L>
 __global__ void __launch_bounds__(BLOCK)
-    value_kernel(const __grid_constant__ Job j, int64_t part, double *out)
+    cross_entropy_fwd_kernel(const __grid_constant__ Job j, int64_t part,
+                             double *out)
 {
     const int64_t from = blockIdx.x * part;
     const int64_t to = from + part < j.rows ? from + part : j.rows;
@@ -82,8 +83,8 @@ __global__ void __launch_bounds__(BLOCK)
  * -rest / (1 + rest). */
 template <class L>
 __global__ void __launch_bounds__(BLOCK, 4)
-    grad_kernel(const __grid_constant__ Job j, const float *dy,
-                const float *inverse, float *dx, bool fresh)
+    cross_entropy_bwd_kernel(const __grid_constant__ Job j, const float *dy,
+                             const float *inverse, float *dx, bool fresh)
 {
     const float factor = *dy * *inverse;
     const uint32_t rows = (uint32_t)j.rows;
@@ -164,8 +165,8 @@ bool cuda_cross_entropy_fwd(const Call *c)
     double *sums = (double *)c->scratch;
     if (!countable(c, j.rows)) return false;
     with_lanes<2>(j.channels, [&](auto lanes) {
-        LAUNCH((value_kernel<decltype(lanes)>), (unsigned)parts, BLOCK, 0,
-               gpu_stream(c->dev), j, part, sums);
+        LAUNCH((cross_entropy_fwd_kernel<decltype(lanes)>), (unsigned)parts,
+               BLOCK, 0, gpu_stream(c->dev), j, part, sums);
     });
     return gpu_launched("cross_entropy") &&
            finish<2>(c, Mean{values(c->y)}, sums, parts);
@@ -185,9 +186,9 @@ bool cuda_cross_entropy_bwd(const Call *c)
     float *inverse = (float *)(sums + count);
     if (!count || !finish<1>(c, Inverse{inverse, 1}, sums, count)) return false;
     with_lanes<2>(j.channels, [&](auto lanes) {
-        LAUNCH((grad_kernel<decltype(lanes)>), class_blocks(j.rows, j.channels),
-               BLOCK, 0, gpu_stream(c->dev), j, values(c->dy), inverse,
-               values(c->dx[0]), is_fresh(c, 0));
+        LAUNCH((cross_entropy_bwd_kernel<decltype(lanes)>),
+               class_blocks(j.rows, j.channels), BLOCK, 0, gpu_stream(c->dev),
+               j, values(c->dy), inverse, values(c->dx[0]), is_fresh(c, 0));
     });
     return gpu_launched("cross_entropy, gradients");
 }

@@ -134,8 +134,8 @@ struct SigmoidSums {
 /* Several channels: this lane's channel over a part of the rows of a set. */
 template <class L>
 __global__ void __launch_bounds__(BLOCK)
-    softmax_sums_kernel(const __grid_constant__ Job j, int64_t part, int parts,
-                        double *out)
+    region_loss_softmax_sums_kernel(const __grid_constant__ Job j, int64_t part,
+                                    int parts, double *out)
 {
     const int64_t set = blockIdx.x / (unsigned)parts;
     const int64_t from = blockIdx.x % (unsigned)parts * part;
@@ -199,10 +199,10 @@ __device__ __forceinline__ void region_end(const Region &g, const double *all,
  * (background, empty ones when skipped) have coefficients 0. own: receives the
  * totals instead, for an all-reduce. */
 __global__ void __launch_bounds__(BLOCK, 2)
-    region_finish_kernel(const __grid_constant__ Region g, const double *parts,
-                         int count, int lanes, int64_t pairs, int channels,
-                         float *y, Coef *coef, Factors *factors, double *own,
-                         const Step *step)
+    region_loss_finish_kernel(const __grid_constant__ Region g,
+                              const double *parts, int count, int lanes,
+                              int64_t pairs, int channels, float *y, Coef *coef,
+                              Factors *factors, double *own, const Step *step)
 {
     SMEM(double, all, [ALL]);
     const int lane = (int)threadIdx.x % lanes;
@@ -242,8 +242,9 @@ __global__ void __launch_bounds__(BLOCK, 2)
 }
 
 /* The same from the sums of all ranks. */
-__global__ void region_end_kernel(const __grid_constant__ Region g,
-                                  const double *all, float *y, Factors *factors)
+__global__ void region_loss_all_ranks_kernel(const __grid_constant__ Region g,
+                                             const double *all, float *y,
+                                             Factors *factors)
 {
     region_end(g, all, y, factors);
 }
@@ -251,7 +252,8 @@ __global__ void region_end_kernel(const __grid_constant__ Region g,
 /* For several ranks that score over the batch: the sums of a class over the
  * parts of this rank, in place of the first part; one block a class. */
 __global__ void __launch_bounds__(BLOCK)
-    region_own_kernel(double *parts, int count, int channels, const Step *step)
+    region_loss_rank_sums_kernel(double *parts, int count, int channels,
+                                 const Step *step)
 {
     double sum[SUMS] = {};
     const int c = (int)blockIdx.x;
@@ -300,9 +302,10 @@ struct SigmoidGrad {
  * ones. */
 template <class L>
 __global__ void __launch_bounds__(BLOCK, 4)
-    softmax_grads_kernel(const __grid_constant__ Job j, uint32_t rows,
-                         const float *dy, const Coef *coef,
-                         const Factors *factors, float *dx, bool fresh)
+    region_loss_softmax_bwd_kernel(const __grid_constant__ Job j, uint32_t rows,
+                                   const float *dy, const Coef *coef,
+                                   const Factors *factors, float *dx,
+                                   bool fresh)
 {
     const float share = *dy * factors->share, bce = *dy * factors->bce;
 
@@ -412,8 +415,8 @@ bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
     const Step *step = gpu_step(c->dev);
 
     if (shared && !each) {
-        LAUNCH(region_own_kernel, (unsigned)channels, BLOCK, 0, stream, sums,
-               parts, channels, step);
+        LAUNCH(region_loss_rank_sums_kernel, (unsigned)channels, BLOCK, 0,
+               stream, sums, parts, channels, step);
         if (!gpu_launched("overlap loss, own sums") ||
             !gpu_allreduce(c->dev, sums, F64, (int64_t)SUMS * channels, 1))
             return false;
@@ -425,13 +428,14 @@ bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
     while (lanes > parts) lanes /= 2;
 
     // the block reads the parts before it writes `own`
-    LAUNCH(region_finish_kernel, 1, BLOCK, 0, stream, g, sums, parts, lanes,
-           pairs, channels, values(c->y), coef, factors, each ? sums : NULL,
-           step);
+    LAUNCH(region_loss_finish_kernel, 1, BLOCK, 0, stream, g, sums, parts,
+           lanes, pairs, channels, values(c->y), coef, factors,
+           each ? sums : NULL, step);
     if (!gpu_launched("overlap loss, finish")) return false;
     if (!each) return true;
     if (!gpu_allreduce(c->dev, sums, F64, ALL, 1)) return false;
-    LAUNCH(region_end_kernel, 1, 1, 0, stream, g, sums, values(c->y), factors);
+    LAUNCH(region_loss_all_ranks_kernel, 1, 1, 0, stream, g, sums, values(c->y),
+           factors);
     return gpu_launched("overlap loss, end");
 }
 
@@ -452,8 +456,8 @@ bool region_fwd(const Call *c)
         dim3 grid((unsigned)(sets * parts),
                   (unsigned)ceil_div(j.channels, lanes_of(j.channels)));
         with_lanes<2>(j.channels, [&](auto l) {
-            LAUNCH((softmax_sums_kernel<decltype(l)>), grid, BLOCK, 0, stream,
-                   j, part, parts, sums);
+            LAUNCH((region_loss_softmax_sums_kernel<decltype(l)>), grid, BLOCK,
+                   0, stream, j, part, parts, sums);
         });
         if (!gpu_launched("overlap loss, sums")) return false;
     }
@@ -478,7 +482,7 @@ bool region_bwd(const Call *c)
     }
 
     with_lanes<2>(j.channels, [&](auto l) {
-        LAUNCH((softmax_grads_kernel<decltype(l)>),
+        LAUNCH((region_loss_softmax_bwd_kernel<decltype(l)>),
                class_blocks(all, j.channels), BLOCK, 0, gpu_stream(c->dev), j,
                (uint32_t)all, values(c->dy), coef, factors, values(c->dx[0]),
                is_fresh(c, 0));

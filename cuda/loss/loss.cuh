@@ -112,9 +112,9 @@ template <class F> struct Grads {
  * of both sums there. */
 template <int K, Way W, class F>
 static __global__ void __launch_bounds__(BLOCK)
-    view4_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
-                 int64_t part, int parts, double *out, const Mean mean,
-                 unsigned *word)
+    loss_sums_kernel(const F f, const __grid_constant__ Views v,
+                     int64_t elements, int64_t part, int parts, double *out,
+                     const Mean mean, unsigned *word)
 {
     const int64_t set = blockIdx.x / (unsigned)parts;
     const int64_t from = blockIdx.x % (unsigned)parts * part;
@@ -162,23 +162,23 @@ static int view4_sums(const Call *c, const F &f, const Views &v, int64_t sets,
 
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
-        LAUNCH((view4_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
+        LAUNCH((loss_sums_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
                elements, part, parts, out, Mean{mean}, word);
     if constexpr (WAYS >> ROWS & 1)
         if (v.way == ROWS)
-            LAUNCH((view4_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f, v,
-                   elements, part, parts, out, Mean{mean}, word);
+            LAUNCH((loss_sums_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f,
+                   v, elements, part, parts, out, Mean{mean}, word);
     if constexpr (WAYS >> PLACES & 1)
         if (v.way == PLACES)
-            LAUNCH((view4_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream, f, v,
-                   elements, part, parts, out, Mean{mean}, word);
+            LAUNCH((loss_sums_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream,
+                   f, v, elements, part, parts, out, Mean{mean}, word);
     return gpu_launched("loss, sums") ? parts : 0;
 }
 
 /* One block: f(sum) on one thread, with the sums of all parts. */
 template <int K, class F>
 static __global__ void __launch_bounds__(BLOCK)
-    finish_kernel(const F f, const double *parts, int count)
+    loss_finish_kernel(const F f, const double *parts, int count)
 {
     SMEM(double, all, [K]);
     part_totals<K>(parts, count, all);
@@ -189,8 +189,8 @@ template <int K, class F>
 static bool finish_here(const Call *c, const F &f, const double *parts,
                         int count)
 {
-    LAUNCH((finish_kernel<K, F>), 1, BLOCK, 0, gpu_stream(c->dev), f, parts,
-           count);
+    LAUNCH((loss_finish_kernel<K, F>), 1, BLOCK, 0, gpu_stream(c->dev), f,
+           parts, count);
     return gpu_launched("loss, finish");
 }
 
@@ -229,8 +229,8 @@ struct Inverse {
 
 template <Way W, class F>
 static __global__ void __launch_bounds__(BLOCK)
-    grads_kernel(const Grads<F> f, const __grid_constant__ Views v,
-                 int64_t elements, int blocks)
+    loss_bwd_kernel(const Grads<F> f, const __grid_constant__ Views v,
+                    int64_t elements, int blocks)
 {
     const int64_t set = blockIdx.x / (unsigned)blocks;
     const int64_t quads = (elements + QUAD - 1) / QUAD;
@@ -257,16 +257,16 @@ static bool view4_grads(const Call *c, const F &f, const Views &v, int64_t sets,
 
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
-        LAUNCH((grads_kernel<FLAT, F>), grid, BLOCK, 0, stream, grads, v,
+        LAUNCH((loss_bwd_kernel<FLAT, F>), grid, BLOCK, 0, stream, grads, v,
                elements, blocks);
     if constexpr (WAYS >> ROWS & 1)
         if (v.way == ROWS)
-            LAUNCH((grads_kernel<ROWS, F>), grid, BLOCK, 0, stream, grads, v,
+            LAUNCH((loss_bwd_kernel<ROWS, F>), grid, BLOCK, 0, stream, grads, v,
                    elements, blocks);
     if constexpr (WAYS >> PLACES & 1)
         if (v.way == PLACES)
-            LAUNCH((grads_kernel<PLACES, F>), grid, BLOCK, 0, stream, grads, v,
-                   elements, blocks);
+            LAUNCH((loss_bwd_kernel<PLACES, F>), grid, BLOCK, 0, stream, grads,
+                   v, elements, blocks);
     return gpu_launched("loss, gradients");
 }
 
@@ -335,7 +335,7 @@ template <class T> static bool mean_fwd(const Call *c, const T &term)
 }
 
 /* A single part with a value that the host knows. */
-static __global__ void part_kernel(double *part, double value)
+static __global__ void loss_count_kernel(double *part, double value)
 {
     *part = value;
 }
@@ -366,7 +366,8 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
         double *part = (double *)c->scratch;
         float *inverse = (float *)(part + 1);
         moves(sizeof *part);
-        LAUNCH(part_kernel, 1, 1, 0, gpu_stream(c->dev), part, (double)all);
+        LAUNCH(loss_count_kernel, 1, 1, 0, gpu_stream(c->dev), part,
+               (double)all);
         if (!gpu_launched("loss, count") ||
             !finish<1>(c, Inverse{inverse, 1}, part, 1))
             return false;

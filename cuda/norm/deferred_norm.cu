@@ -11,8 +11,8 @@ enum { CHANNELS = NARROW_CHANNELS }; // a vector of 16 bytes
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    norm_apply_kernel(const NormOnLoad s, const Element<D> *x, Element<D> *to,
-                      const Vecs vecs)
+    deferred_norm_apply_kernel(const NormOnLoad s, const Element<D> *x,
+                               Element<D> *to, const Vecs vecs)
 {
     EACH(i, vecs.count)
     {
@@ -35,10 +35,10 @@ bool norm_on_load_apply(const Call *c, const NormOnLoad &s, Dims x,
     cudaStream_t stream = gpu_stream(c->dev);
     moves(2.0 * (double)numel(x) * (double)dtype_bytes(type));
     if (type == BF16)
-        LAUNCH(norm_apply_kernel<BF16>, blocks, BLOCK, 0, stream, s,
+        LAUNCH(deferred_norm_apply_kernel<BF16>, blocks, BLOCK, 0, stream, s,
                (const uint16_t *)data, (uint16_t *)to, vecs);
     else
-        LAUNCH(norm_apply_kernel<F16>, blocks, BLOCK, 0, stream, s,
+        LAUNCH(deferred_norm_apply_kernel<F16>, blocks, BLOCK, 0, stream, s,
                (const uint16_t *)data, (uint16_t *)to, vecs);
     return gpu_launched("deferred norm");
 }

@@ -26,7 +26,7 @@ enum { BATCH = 4 }; // rows that a thread loads at a time
 /* y = (x - mean) scale + beta. Same layout as the sums: a thread loads the
  * statistics and parameters of its channels once. */
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const Norm p)
 {
     const ColPosition s = col_position<V>(p.cols);
     const Element<D> *from = (const Element<D> *)p.x;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 
 /* Sums of dy and dy x_hat. SINGLE_ROW: each row has its own statistics. */
 template <int V, Dtype D, bool SINGLE_ROW>
-__global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK, 2) norm_bwd_sums_kernel(const Norm p)
 {
     const ColPosition s = col_position<V>(p.cols);
     const Element<D> *xs = (const Element<D> *)p.x,
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
 }
 
 /* dbeta and dgamma from the totals of several sets; one block a channel. */
-__global__ void __launch_bounds__(BLOCK) total_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK) norm_param_grads_kernel(const Norm p)
 {
     const int c = (int)blockIdx.x;
     double sum[2];
@@ -144,7 +144,8 @@ __global__ void __launch_bounds__(BLOCK) total_kernel(const Norm p)
 
 /* Multiplies the totals by gamma and adds over the channels of a group; each
  * channel gets the sum. One block for each set and group. */
-__global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK)
+    norm_bwd_group_sums_kernel(const Norm p)
 {
     uint32_t set = blockIdx.x;
     const uint32_t first = split(&set, p.groups) * p.per.by;
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
 
 /* Completes p.joined for the all-reduce of the ranks: appends the number of
  * rows to the totals of this rank. An idle rank contributes zeros. */
-__global__ void __launch_bounds__(BLOCK) own_grads_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK) norm_bwd_rank_sums_kernel(const Norm p)
 {
     const bool idle = p.stats_out.step->share.idle;
     EACH(i, 2 * p.channels + 1)
@@ -193,7 +194,8 @@ __device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
     const double n =
         p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
     const double *total = p.total + set * 2 * p.channels + c;
-    // group_kernel skips groups of one channel: the total lacks gamma
+    // norm_bwd_group_sums_kernel skips groups of one channel: the total lacks
+    // gamma
     norm_bwd_terms(p.per.by == 1 ? gamma : 1, stat, n, total[0],
                    total[p.channels], x_coef, offset);
 }
@@ -201,7 +203,7 @@ __device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
 /* dx = dy scale + (x - mean) x_coef + offset, after dy is taken back through
  * the activation. */
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK) norm_bwd_dx_kernel(const Norm p)
 {
     const ColPosition s = col_position<V>(p.cols);
     const Element<D> *xs = (const Element<D> *)p.x,
@@ -261,7 +263,7 @@ struct NormBwdParams {
 };
 
 __global__ void __launch_bounds__(BLOCK)
-    norm_bwd_kernel(const __grid_constant__ NormBwdParams p)
+    norm_bwd_table_kernel(const __grid_constant__ NormBwdParams p)
 {
     EACH(c, p.norm.channels)
     {
@@ -362,7 +364,7 @@ bool norm_fwd(const Call *c)
         !norm_measure(c, &p))
         return false;
     moves(moved(c->x[0]) + moved(c->y));
-    LAUNCH_STORED(p.type, p.vec, apply_kernel, p.cols.blocks, c, p);
+    LAUNCH_STORED(p.type, p.vec, norm_fwd_kernel, p.cols.blocks, c, p);
     return gpu_launched("norm");
 }
 
@@ -377,9 +379,11 @@ template <int V, Dtype D> void start_grads(const Call *c, const Norm &p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
     if (p.single_row)
-        LAUNCH((grads_kernel<V, D, true>), p.cols.blocks, BLOCK, 0, stream, p);
+        LAUNCH((norm_bwd_sums_kernel<V, D, true>), p.cols.blocks, BLOCK, 0,
+               stream, p);
     else
-        LAUNCH((grads_kernel<V, D, false>), p.cols.blocks, BLOCK, 0, stream, p);
+        LAUNCH((norm_bwd_sums_kernel<V, D, false>), p.cols.blocks, BLOCK, 0,
+               stream, p);
 }
 
 /* Sums of dy and dy x_hat: totals for dx, and dbeta and dgamma. */
@@ -395,8 +399,8 @@ bool grads(const Call *c, const Norm &norm)
     if (!gpu_launched("norm, gradient sums")) return false;
     if (p.col_sets == 1 || !(put.to[0] || put.to[1])) return true;
     p.put = put;
-    LAUNCH(total_kernel, (unsigned)p.channels, sum_threads(p.col_sets), 0,
-           gpu_stream(c->dev), p);
+    LAUNCH(norm_param_grads_kernel, (unsigned)p.channels,
+           sum_threads(p.col_sets), 0, gpu_stream(c->dev), p);
     return gpu_launched("norm, totals");
 }
 
@@ -414,8 +418,8 @@ bool norm_bwd_sums(const Call *c, Norm *p)
 
     if (norm_is_joined(c, *p)) {
         p->joined = p->total;
-        LAUNCH(own_grads_kernel, blocks_for(2 * p->channels + 1), BLOCK, 0,
-               stream, *p);
+        LAUNCH(norm_bwd_rank_sums_kernel, blocks_for(2 * p->channels + 1),
+               BLOCK, 0, stream, *p);
         if (!gpu_launched("norm, own gradients") ||
             !gpu_allreduce(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1,
                            1))
@@ -423,7 +427,7 @@ bool norm_bwd_sums(const Call *c, Norm *p)
     }
 
     if (!p->given && p->per.by > 1) {
-        LAUNCH(group_kernel, (unsigned)(p->sets * p->count),
+        LAUNCH(norm_bwd_group_sums_kernel, (unsigned)(p->sets * p->count),
                sum_threads(p->per.by), 0, stream, *p);
         if (!gpu_launched("norm, groups")) return false;
     }
@@ -446,7 +450,7 @@ bool norm_bwd(const Call *c)
     if (!p.out) return true;
     if (p.single_row) return norm_rows_bwd(c, p);
     moves(moved(c->x[0]) + moved(c->dy) + moved(c->dx[0], is_fresh(c, 0)));
-    LAUNCH_STORED(p.type, p.vec, grad_kernel, p.cols.blocks, c, p);
+    LAUNCH_STORED(p.type, p.vec, norm_bwd_dx_kernel, p.cols.blocks, c, p);
     return gpu_launched("norm, gradient");
 }
 
@@ -533,7 +537,7 @@ bool deferred_norm_bwd_on_load(const Call *c, float4 *table, NormBwd *s)
     if (puts && !joined) p.put = norm_grads_of_dy(c);
     if (!norm_bwd_sums(&n, &p.norm)) return false;
     moves(4.0 * p.norm.channels * sizeof(float4));
-    LAUNCH(norm_bwd_kernel, blocks_for(p.norm.channels), BLOCK, 0,
+    LAUNCH(norm_bwd_table_kernel, blocks_for(p.norm.channels), BLOCK, 0,
            gpu_stream(c->dev), p);
     return gpu_launched("norm, backward on load");
 }

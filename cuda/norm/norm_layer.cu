@@ -22,7 +22,7 @@ __device__ __forceinline__ int segment_channel(const Norm &p, int64_t item)
 }
 
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK) layer_norm_fwd_kernel(const Norm p)
 {
     const WarpGroup t = warp_group(p.group_count);
     const int length = (int)p.per.by, end = t.live ? length : 0;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
 }
 
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK) layer_norm_bwd_kernel(const Norm p)
 {
     const WarpGroup t = warp_group(p.group_count);
     const int length = (int)p.per.by, end = t.live ? length : 0;
@@ -122,13 +122,15 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
 bool norm_rows_fwd(const Call *c, const Norm &p)
 {
     moves(moved(c->x[0]) + moved(c->y));
-    LAUNCH_STORED(p.type, p.vec, fwd_kernel, p.group_count.blocks, c, p);
+    LAUNCH_STORED(p.type, p.vec, layer_norm_fwd_kernel, p.group_count.blocks, c,
+                  p);
     return gpu_launched("norm of rows");
 }
 
 bool norm_rows_bwd(const Call *c, const Norm &p)
 {
     moves(moved(c->x[0]) + moved(c->dy) + moved(c->dx[0], is_fresh(c, 0)));
-    LAUNCH_STORED(p.type, p.vec, bwd_kernel, p.group_count.blocks, c, p);
+    LAUNCH_STORED(p.type, p.vec, layer_norm_bwd_kernel, p.group_count.blocks, c,
+                  p);
     return gpu_launched("norm of rows, backward");
 }

@@ -105,7 +105,7 @@ __device__ __forceinline__ void store_all_stats(const Norm &p, int64_t set,
  * the statistics if there are counters. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
-    stats_kernel(const Norm p)
+    norm_stats_kernel(const Norm p)
 {
     const ColPosition s = col_position<V>(p.cols);
     const Element<D> *from = (const Element<D> *)p.x;
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
 }
 
 /* Statistics of a set and group from partial sums; one block each. */
-__global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK) norm_stats_finish_kernel(const Norm p)
 {
     double mean, var;
     moments(p, &mean, &var);
@@ -152,7 +152,8 @@ __global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
  * the number of rows; one block a channel. `about` is the running mean, which
  * is the same on all ranks and close to the mean of the batch: the difference
  * of squares stays far above the rounding of double. */
-__global__ void __launch_bounds__(BLOCK) own_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK)
+    norm_stats_rank_sums_kernel(const Norm p)
 {
     const int c = (int)blockIdx.x;
     const double n = p.stats_out.step->share.idle ? 0 : (double)p.rows;
@@ -167,7 +168,8 @@ __global__ void __launch_bounds__(BLOCK) own_kernel(const Norm p)
 }
 
 /* Statistics from the sums of all ranks; one thread a channel. */
-__global__ void __launch_bounds__(BLOCK) joined_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK)
+    norm_stats_all_ranks_kernel(const Norm p)
 {
     const double n = p.joined[2 * p.channels];
     EACH(c, p.channels)
@@ -183,12 +185,13 @@ bool joined_stat(const Call *c, Norm *p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
     p->joined = p->total;
-    LAUNCH(own_kernel, (unsigned)p->channels,
+    LAUNCH(norm_stats_rank_sums_kernel, (unsigned)p->channels,
            sum_threads((int64_t)p->cols.parts.by), 0, stream, *p);
     if (!gpu_launched("norm, own statistics") ||
         !gpu_allreduce(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1, 1))
         return false;
-    LAUNCH(joined_kernel, blocks_for(p->channels), BLOCK, 0, stream, *p);
+    LAUNCH(norm_stats_all_ranks_kernel, blocks_for(p->channels), BLOCK, 0,
+           stream, *p);
     return gpu_launched("norm, statistics of all");
 }
 
@@ -208,13 +211,14 @@ bool norm_measure(const Call *c, Norm *p)
             p->counters =
                 gpu_counters(c->dev, col_reduce_counters(p->cols, p->sets));
         moves(moved(c->x[0]));
-        LAUNCH_STORED(p->type, p->vec, stats_kernel, p->cols.blocks, c, *p);
+        LAUNCH_STORED(p->type, p->vec, norm_stats_kernel, p->cols.blocks, c,
+                      *p);
         if (!gpu_launched("norm, sums")) return false;
         if (p->counters) return true;
     }
 
     if (joined) return joined_stat(c, p);
-    LAUNCH(stat_kernel, (unsigned)(p->sets * p->count),
+    LAUNCH(norm_stats_finish_kernel, (unsigned)(p->sets * p->count),
            sum_threads((int64_t)p->cols.parts.by * p->per.by), 0,
            gpu_stream(c->dev), *p);
     return gpu_launched("norm, statistics");

@@ -117,8 +117,8 @@ struct Scale {
 // -- kernels -----------------------------------------------------------------
 
 template <class F, Dtype D>
-__global__ void value_kernel(const F f, const Element<D> *x, Element<D> *y,
-                             int64_t count)
+__global__ void activation_fwd_kernel(const F f, const Element<D> *x,
+                                      Element<D> *y, int64_t count)
 {
     EACH(i, count / 4)
     {
@@ -134,9 +134,9 @@ __global__ void value_kernel(const F f, const Element<D> *x, Element<D> *y,
 }
 
 template <class F, Dtype D>
-__global__ void grad_kernel(const F f, const Element<D> *kept,
-                            const Element<D> *dy, Element<D> *dx, int64_t count,
-                            bool fresh)
+__global__ void activation_bwd_kernel(const F f, const Element<D> *kept,
+                                      const Element<D> *dy, Element<D> *dx,
+                                      int64_t count, bool fresh)
 {
     EACH(i, count / 4)
     {
@@ -154,8 +154,8 @@ __global__ void grad_kernel(const F f, const Element<D> *kept,
 template <class F, Dtype D> bool forward_as(const Call *c, const F &f)
 {
     int64_t count = numel(c->y->dim);
-    LAUNCH((value_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
-           gpu_stream(c->dev), f, elements<D>(c->x[0]), elements<D>(c->y),
+    LAUNCH((activation_fwd_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK,
+           0, gpu_stream(c->dev), f, elements<D>(c->x[0]), elements<D>(c->y),
            count);
     return gpu_launched("elementwise");
 }
@@ -171,8 +171,8 @@ template <class F, Dtype D>
 bool backward_as(const Call *c, const F &f, const Tensor *kept)
 {
     int64_t count = numel(c->y->dim);
-    LAUNCH((grad_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
-           gpu_stream(c->dev), f, elements<D>(kept), elements<D>(c->dy),
+    LAUNCH((activation_bwd_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK,
+           0, gpu_stream(c->dev), f, elements<D>(kept), elements<D>(c->dy),
            elements<D>(c->dx[0]), count, is_fresh(c, 0));
     return gpu_launched("elementwise, backward");
 }

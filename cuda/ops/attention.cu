@@ -206,7 +206,7 @@ __device__ __forceinline__ void store(const Attend &p, const Slot &b,
 }
 
 __global__ void __launch_bounds__(BLOCK)
-    forward_kernel(const __grid_constant__ Attend p)
+    attention_fwd_kernel(const __grid_constant__ Attend p)
 {
     SMEM(float, room, [TILE][TILE]);
     SMEM(float, kept, [TILE][PITCH]);
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* means[n][head][p] = dy[p] y[p]: one warp each. */
 __global__ void __launch_bounds__(BLOCK)
-    means_kernel(const __grid_constant__ Attend p, int64_t lines)
+    attention_bwd_dots_kernel(const __grid_constant__ Attend p, int64_t lines)
 {
     const int lane = (int)threadIdx.x % WARP;
     const int64_t warps = (int64_t)gridDim.x * (BLOCK / WARP);
@@ -303,7 +303,7 @@ __device__ __forceinline__ void grads(const Attend &p, const Slot &b, int row,
 
 /* Backward: dq of the block's positions. */
 __global__ void __launch_bounds__(BLOCK)
-    queries_kernel(const __grid_constant__ Attend p)
+    attention_bwd_dq_kernel(const __grid_constant__ Attend p)
 {
     SMEM(float, room, [TILE][TILE]);
     SMEM(float, kept, [TILE][PITCH]);
@@ -337,7 +337,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* Backward: dk and dv of the block's positions; the tiles are of queries. */
 __global__ void __launch_bounds__(BLOCK)
-    keys_kernel(const __grid_constant__ Attend p)
+    attention_bwd_dk_dv_kernel(const __grid_constant__ Attend p)
 {
     SMEM(float, room, [TILE][TILE]);
     SMEM(float, kept, [TILE][PITCH]);
@@ -426,7 +426,7 @@ bool cuda_attention_fwd(const Call *c)
     p.out = values(c->y);
     if (!countable(c, rows(c->y->dim)) || !countable(c, blocks_of(c, p)))
         return false;
-    LAUNCH(forward_kernel, (unsigned)blocks_of(c, p), BLOCK, 0,
+    LAUNCH(attention_fwd_kernel, (unsigned)blocks_of(c, p), BLOCK, 0,
            gpu_stream(c->dev), p);
     return gpu_launched("attention");
 }
@@ -442,11 +442,12 @@ bool cuda_attention_bwd(const Call *c)
     if (!p.out) return true;
     if (!countable(c, rows(c->y->dim)) || !countable(c, blocks_of(c, p)))
         return false;
-    LAUNCH(means_kernel, blocks_for(lines * WARP), BLOCK, 0, stream, p, lines);
+    LAUNCH(attention_bwd_dots_kernel, blocks_for(lines * WARP), BLOCK, 0,
+           stream, p, lines);
     if (!gpu_launched("attention, means")) return false;
-    LAUNCH(queries_kernel, blocks, BLOCK, 0, stream, p);
+    LAUNCH(attention_bwd_dq_kernel, blocks, BLOCK, 0, stream, p);
     if (!gpu_launched("attention, dq")) return false;
-    LAUNCH(keys_kernel, blocks, BLOCK, 0, stream, p);
+    LAUNCH(attention_bwd_dk_dv_kernel, blocks, BLOCK, 0, stream, p);
     return gpu_launched("attention, dk and dv");
 }
 }

@@ -124,7 +124,7 @@ Pair pair_of(const Call *c)
 /* Adjacent threads make adjacent elements; an operand that is repeated comes
  * from the caches. */
 template <class F, Dtype D>
-__global__ void value_kernel(const Pair p, Element<D> *y)
+__global__ void broadcast_fwd_kernel(const Pair p, Element<D> *y)
 {
     constexpr int V = Each<D>::COUNT;
     const Element<D> *a = (const Element<D> *)p.a.data,
@@ -151,8 +151,8 @@ template <class F, Dtype D> bool forward_as(const Call *c)
 {
     Pair p = pair_of(c);
     if (!countable(c, rows(c->y->dim))) return false;
-    LAUNCH((value_kernel<F, D>), blocks_for(p.count / Each<D>::COUNT), BLOCK, 0,
-           gpu_stream(c->dev), p, elements<D>(c->y));
+    LAUNCH((broadcast_fwd_kernel<F, D>), blocks_for(p.count / Each<D>::COUNT),
+           BLOCK, 0, gpu_stream(c->dev), p, elements<D>(c->y));
     return gpu_launched("broadcast");
 }
 
@@ -198,8 +198,8 @@ __device__ __forceinline__ Vec<V> part_at(const Pair &p, const Repeat &r,
 /* One element of the gradient a thread, four in 16 bits: a chain of
  * LOOP_REPEATS terms needs no second register. */
 template <class F, Dtype D>
-__global__ void loop_kernel(const Pair p, const Repeat r, Element<D> *dx,
-                            bool fresh)
+__global__ void broadcast_bwd_kernel(const Pair p, const Repeat r,
+                                     Element<D> *dx, bool fresh)
 {
     constexpr int V = Each<D>::COUNT;
     EACH(n, r.count / V)
@@ -220,8 +220,8 @@ __global__ void loop_kernel(const Pair p, const Repeat r, Element<D> *dx,
 /* parts[part][element]. Block (32, 8): x over channels and y over repeats, or,
  * with one channel, all 256 over repeats. */
 template <class F, Dtype D, bool CHANNELS>
-__global__ void parts_kernel(const Pair p, const Repeat r, int tiles,
-                             double *parts)
+__global__ void broadcast_bwd_parts_kernel(const Pair p, const Repeat r,
+                                           int tiles, double *parts)
 {
     SMEM(double, lane, [8][33]);
     const int64_t row = blockIdx.x / tiles;
@@ -302,8 +302,9 @@ bool gradient(const Call *c, const Pair &p, int operand)
 
     r.dy = view_of(c->dy);
     if (r.repeats <= LOOP_REPEATS) {
-        LAUNCH((loop_kernel<F, D>), blocks_for(r.count / Each<D>::COUNT), BLOCK,
-               0, stream, p, r, dx, fresh);
+        LAUNCH((broadcast_bwd_kernel<F, D>),
+               blocks_for(r.count / Each<D>::COUNT), BLOCK, 0, stream, p, r, dx,
+               fresh);
         return gpu_launched("broadcast, backward");
     }
 
@@ -313,11 +314,11 @@ bool gradient(const Call *c, const Pair &p, int operand)
     dim3 grid((unsigned)(r.count / r.own_c.by * tiles), (unsigned)count);
 
     if (D != F32 || r.own_c.by > 1)
-        LAUNCH((parts_kernel<F, D, true>), grid, dim3(32, 8), 0, stream, p, r,
-               tiles, parts);
+        LAUNCH((broadcast_bwd_parts_kernel<F, D, true>), grid, dim3(32, 8), 0,
+               stream, p, r, tiles, parts);
     else
-        LAUNCH((parts_kernel<F, F32, false>), grid, dim3(32, 8), 0, stream, p,
-               r, tiles, parts);
+        LAUNCH((broadcast_bwd_parts_kernel<F, F32, false>), grid, dim3(32, 8),
+               0, stream, p, r, tiles, parts);
 
     if (!gpu_launched("broadcast, parts")) return false;
     return reduce_parts<D>(c, parts, count, r.count, dx, fresh);

@@ -187,14 +187,14 @@ __device__ __forceinline__ void move_box(const Box &p)
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    cut_kernel(const __grid_constant__ Box p)
+    crop_kernel(const __grid_constant__ Box p)
 {
     move_box<V, D, true>(p);
 }
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    add_kernel(const __grid_constant__ Box p)
+    add_to_box_kernel(const __grid_constant__ Box p)
 {
     move_box<V, D, false>(p);
 }
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(BLOCK)
 /* Loops over the large block: writes the small one, and the fill around it. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    embed_kernel(const __grid_constant__ Box p)
+    pad_kernel(const __grid_constant__ Box p)
 {
     EACH(i, p.vecs.count)
     {
@@ -252,7 +252,7 @@ bool cut(const Call *c, const Tensor *large, const Tensor *small, bool fresh)
     if (!box_of(c, small, large, &p)) return false;
     p.fresh = fresh;
     const int v = box_range(&p, small->dim);
-    LAUNCH_STORED(small->type, v, cut_kernel, blocks_for(p.vecs.count), c, p);
+    LAUNCH_STORED(small->type, v, crop_kernel, blocks_for(p.vecs.count), c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
@@ -266,9 +266,9 @@ bool embed(const Call *c, const Tensor *small, const Tensor *large, bool fresh)
     const int v = box_range(&p, fresh ? large->dim : small->dim);
     const unsigned blocks = blocks_for(p.vecs.count);
     if (fresh)
-        LAUNCH_STORED(small->type, v, embed_kernel, blocks, c, p);
+        LAUNCH_STORED(small->type, v, pad_kernel, blocks, c, p);
     else
-        LAUNCH_STORED(small->type, v, add_kernel, blocks, c, p);
+        LAUNCH_STORED(small->type, v, add_to_box_kernel, blocks, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 

@@ -73,7 +73,7 @@ __device__ __forceinline__ float passed(const Drop &p, float x, float y,
 
 /* V = 4: samples begin at multiples of 4 elements. */
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
+__global__ void __launch_bounds__(BLOCK) dropout_kernel(const Drop p)
 {
     const Element<D> *from = (const Element<D> *)p.from,
                      *y = (const Element<D> *)p.y;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    channels_kernel(const Drop p, const ColReduce w)
+    channel_dropout_kernel(const Drop p, const ColReduce w)
 {
     const Element<D> *from = (const Element<D> *)p.from,
                      *y = (const Element<D> *)p.y;
@@ -205,7 +205,7 @@ __device__ __forceinline__ void grad_sums_rows(const DropGradSums &p,
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    channels_grad_sums_kernel(const __grid_constant__ DropGradSums p)
+    channel_dropout_grad_sums_kernel(const __grid_constant__ DropGradSums p)
 {
     const ColPosition s = col_position<DRAWS>(p.cols);
     float factor[DRAWS] = {};
@@ -225,7 +225,7 @@ template <int V, Dtype D> void start_elements(const Call *c, const Drop &p)
     const unsigned high = BLOCK / wide;
     const dim3 grid((unsigned)least(ceil_div(p.fours, wide), 1 << 16),
                     (unsigned)least(ceil_div(p.samples, high), 65535));
-    LAUNCH((elements_kernel<V, D>), grid, dim3(wide, high), 0,
+    LAUNCH((dropout_kernel<V, D>), grid, dim3(wide, high), 0,
            gpu_stream(c->dev), p);
 }
 
@@ -255,10 +255,10 @@ bool drop_grad_sums(const Call *c, const Drop &drop)
           (p.sign_source ? moved(c->y) : 0) + col_reduce_traffic(p.joined, 2));
 
     if (c->dx[0]->type == BF16)
-        LAUNCH(channels_grad_sums_kernel<BF16>, p.cols.blocks, BLOCK, 0,
+        LAUNCH(channel_dropout_grad_sums_kernel<BF16>, p.cols.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
     else
-        LAUNCH(channels_grad_sums_kernel<F16>, p.cols.blocks, BLOCK, 0,
+        LAUNCH(channel_dropout_grad_sums_kernel<F16>, p.cols.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
     return gpu_launched("spatial dropout, gradient sums");
 }
@@ -267,8 +267,8 @@ bool drop_channels(const Call *c, const Drop &p)
 {
     const Dims s = c->y->dim;
     const ColReduce w = channel_cols(s);
-    LAUNCH_STORED(c->y->type, vec_width(s.c), channels_kernel, w.blocks, c, p,
-                  w);
+    LAUNCH_STORED(c->y->type, vec_width(s.c), channel_dropout_kernel, w.blocks,
+                  c, p, w);
     return gpu_launched("spatial dropout");
 }
 

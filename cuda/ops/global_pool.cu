@@ -1,5 +1,6 @@
 /* global_pool.cu -- mean or maximum over all positions, y[n,c], or over the
- * valid positions of a sample with a length (own_kernel: sequences, so short).
+ * valid positions of a sample with a length (global_pool_lengths_kernel:
+ * sequences, so short).
  *
  * A sample is cut into lines: the shortest runs of its P C floats that have
  * whole rows and whole vectors (1, 2 or 4 rows). The threads of a block take
@@ -302,8 +303,8 @@ enum { OWN_WIDE = 32, OWN_DEEP = BLOCK / OWN_WIDE };
  * not depend on the number of positions beyond the length. */
 template <Dtype D, class State>
 __global__ void __launch_bounds__(BLOCK)
-    own_kernel(const __grid_constant__ GlobalPool p, const float *lengths,
-               int tiles)
+    global_pool_lengths_kernel(const __grid_constant__ GlobalPool p,
+                               const float *lengths, int tiles)
 {
     SMEM(State, part, [OWN_DEEP][OWN_WIDE]);
     const int x = (int)threadIdx.x % OWN_WIDE, y = (int)threadIdx.x / OWN_WIDE;
@@ -339,8 +340,8 @@ template <Dtype D, class State> bool own(const Call *c)
     p.x = c->x[0]->data, p.y = c->y->data;
     p.where = (int *)c->saved;
     p.n = s.n, p.channels = s.c, p.positions = (int)positions(s);
-    LAUNCH((own_kernel<D, State>), (unsigned)(s.n * tiles), BLOCK, 0,
-           gpu_stream(c->dev), p, values(c->x[1]), (int)tiles);
+    LAUNCH((global_pool_lengths_kernel<D, State>), (unsigned)(s.n * tiles),
+           BLOCK, 0, gpu_stream(c->dev), p, values(c->x[1]), (int)tiles);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
@@ -435,7 +436,8 @@ __global__ void __launch_bounds__(BLOCK)
 /* Adds to the winning elements only; a sample of length 0 has none. */
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    winners_kernel(const __grid_constant__ GlobalPoolBwd p, int64_t count)
+    global_maxpool_bwd_kernel(const __grid_constant__ GlobalPoolBwd p,
+                              int64_t count)
 {
     EACH(i, count)
     {
@@ -452,7 +454,7 @@ template <int V, Dtype D> void start_bwd(const Call *c, const GlobalPoolBwd &p)
 {
     const int64_t winners = numel(c->y->dim);
     if (p.where && !p.fresh)
-        LAUNCH(winners_kernel<D>, blocks_for(winners), BLOCK, 0,
+        LAUNCH(global_maxpool_bwd_kernel<D>, blocks_for(winners), BLOCK, 0,
                gpu_stream(c->dev), p, winners);
     else
         LAUNCH((global_pool_bwd_kernel<V, D>), blocks_for(p.vecs.count), BLOCK,

@@ -22,7 +22,7 @@ struct Mask {
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    mask_kernel(const __grid_constant__ Mask p)
+    length_mask_kernel(const __grid_constant__ Mask p)
 {
     EACH(i, p.vecs.count)
     {
@@ -45,7 +45,8 @@ bool mask(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     if (!countable(c, rows(s))) return false;
     Mask p = {from->data,    values(c->x[1]),       to->data,
               vecs_of(s, v), divisor(positions(s)), fresh};
-    LAUNCH_STORED(to->type, v, mask_kernel, blocks_for(p.vecs.count), c, p);
+    LAUNCH_STORED(to->type, v, length_mask_kernel, blocks_for(p.vecs.count), c,
+                  p);
     return gpu_launched("mask_length");
 }
 
@@ -62,7 +63,7 @@ struct Last {
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    last_kernel(const __grid_constant__ Last p)
+    last_position_kernel(const __grid_constant__ Last p)
 {
     EACH(i, p.vecs.count)
     {
@@ -95,7 +96,8 @@ bool last(const Call *c, bool back)
               s.c,
               back,
               !back || is_fresh(c, 0)};
-    LAUNCH_STORED(to->type, v, last_kernel, blocks_for(p.vecs.count), c, p);
+    LAUNCH_STORED(to->type, v, last_position_kernel, blocks_for(p.vecs.count),
+                  c, p);
     return gpu_launched("last_step");
 }
 

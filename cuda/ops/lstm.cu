@@ -64,7 +64,7 @@ __device__ __forceinline__ float sigmoid(float x)
 /* Stores the lengths as integers and the largest, and resets the barrier. One
  * block. */
 __global__ void __launch_bounds__(THREADS)
-    prepare_kernel(const __grid_constant__ Lstm p, const float *lengths)
+    lstm_lengths_kernel(const __grid_constant__ Lstm p, const float *lengths)
 {
     SMEM(int, part, [THREADS]);
     int most = 0;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(THREADS)
 /* packed[k][u] = the weights of the four gates of unit u for state k: the
  * layout that the forward kernel reads from the L2 cache. */
 __global__ void __launch_bounds__(BLOCK)
-    pack_weights_kernel(const float *w, float4 *packed, int units)
+    lstm_pack_weights_kernel(const float *w, float4 *packed, int units)
 {
     EACH(i, (int64_t)units * units)
     {
@@ -201,7 +201,7 @@ __device__ __forceinline__ void step(const Lstm &p, int n, int s, int u,
  * from p.w, packed. */
 template <bool SHARED>
 __global__ void __launch_bounds__(THREADS, 1)
-    forward_kernel(const __grid_constant__ Lstm p)
+    lstm_fwd_kernel(const __grid_constant__ Lstm p)
 {
     DYN_SMEM(float4, shared);
     const Slot b = slot_of(p);
@@ -284,7 +284,7 @@ __device__ __forceinline__ void grad(const Lstm &p, int n, int s, int u,
  * shared memory. */
 template <bool SHARED>
 __global__ void __launch_bounds__(THREADS, 1)
-    backward_kernel(const __grid_constant__ Lstm p)
+    lstm_bwd_kernel(const __grid_constant__ Lstm p)
 {
     DYN_SMEM(float, shared);
     const Slot b = slot_of(p);
@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* dx (+)= dz. */
 __global__ void __launch_bounds__(BLOCK)
-    store_dx_kernel(const float *from, float *to, int64_t vecs, bool fresh)
+    lstm_store_dx_kernel(const float *from, float *to, int64_t vecs, bool fresh)
 {
     EACH(i, vecs)
     store_vec<4>(to + i * 4, load<4>(from + i * 4), fresh);
@@ -467,16 +467,16 @@ bool cuda_lstm_fwd(const Call *c)
     if (!fits(c)) return false;
     Lstm p = lstm_of(c, &k);
     p.in = values(c->x[0]);
-    LAUNCH(prepare_kernel, 1, THREADS, 0, stream, p, values(c->x[3]));
+    LAUNCH(lstm_lengths_kernel, 1, THREADS, 0, stream, p, values(c->x[3]));
     if (!gpu_launched("lstm, lengths")) return false;
-    if (k.shared) return launch(c, &forward_kernel<true>, &k, p, "lstm");
+    if (k.shared) return launch(c, &lstm_fwd_kernel<true>, &k, p, "lstm");
     const int64_t states = rounded((int64_t)p.n * p.units);
     float4 *packed = (float4 *)((float *)p.lengths + rounded(p.n) + states);
-    LAUNCH(pack_weights_kernel, blocks_for((int64_t)p.units * p.units), BLOCK,
-           0, stream, p.w, packed, p.units);
+    LAUNCH(lstm_pack_weights_kernel, blocks_for((int64_t)p.units * p.units),
+           BLOCK, 0, stream, p.w, packed, p.units);
     if (!gpu_launched("lstm, weights")) return false;
     p.w = (const float *)packed;
-    return launch(c, &forward_kernel<false>, &k, p, "lstm");
+    return launch(c, &lstm_fwd_kernel<false>, &k, p, "lstm");
 }
 
 bool cuda_lstm_bwd(const Call *c)
@@ -486,18 +486,18 @@ bool cuda_lstm_bwd(const Call *c)
     if (!fits(c)) return false;
     Lstm p = lstm_of(c, &k);
     p.in = values(c->dy);
-    LAUNCH(prepare_kernel, 1, THREADS, 0, stream, p, values(c->x[3]));
+    LAUNCH(lstm_lengths_kernel, 1, THREADS, 0, stream, p, values(c->x[3]));
     if (!gpu_launched("lstm, lengths")) return false;
     bool ok = k.shared
-                  ? launch(c, &backward_kernel<true>, &k, p, "lstm, backward")
-                  : launch(c, &backward_kernel<false>, &k, p, "lstm, backward");
+                  ? launch(c, &lstm_bwd_kernel<true>, &k, p, "lstm, backward")
+                  : launch(c, &lstm_bwd_kernel<false>, &k, p, "lstm, backward");
     if (!ok) return false;
 
     // the gates have become dz; the scratch is free from here on
     const int64_t vecs = numel(c->x[0]->dim) / 4;
     if (c->dx[0]) {
-        LAUNCH(store_dx_kernel, blocks_for(vecs), BLOCK, 0, stream, p.gates,
-               values(c->dx[0]), vecs, is_fresh(c, 0));
+        LAUNCH(lstm_store_dx_kernel, blocks_for(vecs), BLOCK, 0, stream,
+               p.gates, values(c->dx[0]), vecs, is_fresh(c, 0));
         if (!gpu_launched("lstm, dx")) return false;
     }
 

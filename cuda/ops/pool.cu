@@ -67,7 +67,7 @@ __device__ __forceinline__ Place corner_of(const Pool &p, Place q)
  * never wins. */
 template <int V, Dtype D, class T>
 __global__ void __launch_bounds__(BLOCK)
-    max_kernel(const __grid_constant__ Pool p)
+    maxpool_fwd_kernel(const __grid_constant__ Pool p)
 {
     EACH(i, p.vecs.count)
     {
@@ -119,7 +119,7 @@ __device__ __forceinline__ float all_taps(const Pool &p)
 /* Padding counts as 0 in the sum. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    average_kernel(const __grid_constant__ Pool p)
+    avgpool_fwd_kernel(const __grid_constant__ Pool p)
 {
     EACH(i, p.vecs.count)
     {
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(BLOCK)
  * at most one result then. */
 template <int V, Dtype D, class T, int N, bool MAX>
 __global__ void __launch_bounds__(BLOCK)
-    gather_kernel(const __grid_constant__ Pool p)
+    pool_bwd_kernel(const __grid_constant__ Pool p)
 {
     EACH(i, p.vecs.count)
     {
@@ -214,11 +214,11 @@ __global__ void __launch_bounds__(BLOCK)
 template <int V, Dtype D> void start_forward(const Call *c, const Pool &p)
 {
     if (p.average)
-        START((average_kernel<V, D>), p, c);
+        START((avgpool_fwd_kernel<V, D>), p, c);
     else if (small_taps(c))
-        START((max_kernel<V, D, uint8_t>), p, c);
+        START((maxpool_fwd_kernel<V, D, uint8_t>), p, c);
     else
-        START((max_kernel<V, D, int32_t>), p, c);
+        START((maxpool_fwd_kernel<V, D, int32_t>), p, c);
 }
 
 /* One thread for each vector of the result. */
@@ -239,15 +239,15 @@ template <int V, Dtype D> void start_bwd(const Call *c, const Pool &p)
 {
     const bool disjoint = windows_disjoint(c);
     if (p.average && disjoint)
-        START((gather_kernel<V, D, uint8_t, 1, false>), p, c);
+        START((pool_bwd_kernel<V, D, uint8_t, 1, false>), p, c);
     else if (p.average)
-        START((gather_kernel<V, D, uint8_t, AHEAD, false>), p, c);
+        START((pool_bwd_kernel<V, D, uint8_t, AHEAD, false>), p, c);
     else if (!small_taps(c))
-        START((gather_kernel<V, D, int32_t, AHEAD, true>), p, c);
+        START((pool_bwd_kernel<V, D, int32_t, AHEAD, true>), p, c);
     else if (disjoint)
-        START((gather_kernel<V, D, uint8_t, 1, true>), p, c);
+        START((pool_bwd_kernel<V, D, uint8_t, 1, true>), p, c);
     else
-        START((gather_kernel<V, D, uint8_t, AHEAD, true>), p, c);
+        START((pool_bwd_kernel<V, D, uint8_t, AHEAD, true>), p, c);
 }
 
 /* One thread for each vector of dx: no two write to one element. */

@@ -23,7 +23,7 @@ struct Rows {
 };
 
 template <int V>
-__global__ void __launch_bounds__(BLOCK) fwd_kernel(const Rows p)
+__global__ void __launch_bounds__(BLOCK) softmax_fwd_kernel(const Rows p)
 {
     const WarpGroup t = warp_group(p.group_count);
     const int end = t.live ? p.channels : 0;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Rows p)
 }
 
 template <int V>
-__global__ void __launch_bounds__(BLOCK) bwd_kernel(const Rows p)
+__global__ void __launch_bounds__(BLOCK) softmax_bwd_kernel(const Rows p)
 {
     const WarpGroup t = warp_group(p.group_count);
     const int end = t.live ? p.channels : 0;
@@ -93,7 +93,8 @@ extern "C" bool cuda_softmax_fwd(const Call *c)
     Rows p = rows_of(c);
     p.x = values(c->x[0]), p.out = values(c->y);
     if (!countable(c, p.group_count.items)) return false;
-    LAUNCH_V(vec_width(p.channels), fwd_kernel, p.group_count.blocks, c, p);
+    LAUNCH_V(vec_width(p.channels), softmax_fwd_kernel, p.group_count.blocks, c,
+             p);
     return gpu_launched("softmax");
 }
 
@@ -104,6 +105,7 @@ extern "C" bool cuda_softmax_bwd(const Call *c)
     p.fresh = is_fresh(c, 0);
     if (!p.out) return true;
     if (!countable(c, p.group_count.items)) return false;
-    LAUNCH_V(vec_width(p.channels), bwd_kernel, p.group_count.blocks, c, p);
+    LAUNCH_V(vec_width(p.channels), softmax_bwd_kernel, p.group_count.blocks, c,
+             p);
     return gpu_launched("softmax, backward");
 }

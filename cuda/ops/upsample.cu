@@ -85,7 +85,7 @@ bool up_of(const Call *c, Dims into, int v, Up *p)
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    repeat_kernel(const __grid_constant__ Up p)
+    upsample_nearest_fwd_kernel(const __grid_constant__ Up p)
 {
     EACH(i, p.vecs.count)
     {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void repeats(const Source &a, int q, int *from,
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    repeat_bwd_kernel(const __grid_constant__ Up p)
+    upsample_nearest_bwd_kernel(const __grid_constant__ Up p)
 {
     EACH(i, p.vecs.count)
     {
@@ -197,7 +197,7 @@ __device__ __forceinline__ void reach(const Source &a, int q, int *from,
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    mix_kernel(const __grid_constant__ Up p)
+    upsample_linear_fwd_kernel(const __grid_constant__ Up p)
 {
     EACH(i, p.vecs.count)
     {
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    mix_bwd_kernel(const __grid_constant__ Up p)
+    upsample_linear_bwd_kernel(const __grid_constant__ Up p)
 {
     EACH(i, p.vecs.count)
     {
@@ -278,9 +278,9 @@ bool up_fwd(const Call *c)
     const Dtype type = c->y->type;
     const unsigned blocks = blocks_for(p.vecs.count);
     if (c->attr->op == OP_upsample_nearest)
-        LAUNCH_STORED(type, v, repeat_kernel, blocks, c, p);
+        LAUNCH_STORED(type, v, upsample_nearest_fwd_kernel, blocks, c, p);
     else
-        LAUNCH_STORED(type, v, mix_kernel, blocks, c, p);
+        LAUNCH_STORED(type, v, upsample_linear_fwd_kernel, blocks, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
@@ -295,9 +295,9 @@ bool up_bwd(const Call *c)
     const Dtype type = c->dy->type;
     const unsigned blocks = blocks_for(p.vecs.count);
     if (c->attr->op == OP_upsample_nearest)
-        LAUNCH_STORED(type, v, repeat_bwd_kernel, blocks, c, p);
+        LAUNCH_STORED(type, v, upsample_nearest_bwd_kernel, blocks, c, p);
     else
-        LAUNCH_STORED(type, v, mix_bwd_kernel, blocks, c, p);
+        LAUNCH_STORED(type, v, upsample_linear_bwd_kernel, blocks, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 

@@ -298,7 +298,8 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   end
   -- forward 385.1 GFLOP; backward twice that, less the image's gradient
   local text = says(plan .. "h200", 0, "1154.6 GFLOP")
-  t.check(text:find("igemm_f32_kernel", 1, true) and text:find("update_kernel", 1, true), text)
+  t.check(text:find("igemm_f32_kernel", 1, true)
+          and text:find("optim_update_kernel", 1, true), text)
   t.check(text:find("enc4.conv2 +conv back"), text)
   says(plan .. "h200 --precision bf16", 0, "conv_first_kernel")
   -- the launches have the memory of the plan

@@ -31,7 +31,7 @@ TEST(small_cin_of_each_window)
             emu_reset_counts();
             opcase_agree(&c, &k);
             EXPECT_INT(emu_launch_count("small_cin_kernel"), 2);
-            EXPECT_INT(emu_launch_count("product_mma_kernel<P, 64, 64, false"),
+            EXPECT_INT(emu_launch_count("igemm_mma_kernel<P, 64, 64, false"),
                        0);
             windowed_y16(&c, &k);
             EXPECT_INT(emu_launch_count("small_cin_kernel"), 4);
@@ -134,7 +134,7 @@ static void implicit_concat(Precision p, const Pair *s, bool plain)
     emu_reset_counts();
     run(&b, &c[1]);
     EXPECT_INT(emu_launch_count("small_cin_kernel"), 1);
-    EXPECT_INT(emu_launch_count("stats_kernel"), 0);
+    EXPECT_INT(emu_launch_count("norm_stats_kernel"), 0);
     same(&b, &y[1], &y[0]);
 
     for (int i = 0; i < 2; i++) {

@@ -166,7 +166,7 @@ static void check_deferred(Precision p, const Shape *s, bool after)
     Tensor w = uniform(&b, s->w, type, -1, 1);
     emu_reset_counts();
     Tensor out = deferred_conv(&b, &attr, &x, &w, &h, &made);
-    EXPECT_INT(emu_launch_count("stats_kernel"), after);
+    EXPECT_INT(emu_launch_count("norm_stats_kernel"), after);
     const int channels = out.dim.c;
     const int64_t rows = numel(out.dim) / channels;
     double *y = mem_alloc((size_t)(2 * numel(out.dim)) * sizeof *y);

@@ -74,7 +74,7 @@ TEST(gpu_dry_run_needs_no_driver)
         dry_run_one(&n, &o, row[k].precision, &r);
         EXPECT_INT(emu_fail_count(), 0);
         EXPECT(!r.failed);
-        EXPECT_INT(kernels(&r, "update_kernel"), 1);
+        EXPECT_INT(kernels(&r, "optim_update_kernel"), 1);
 
         // the same step where it runs
         emu_set_device(80, 1, "ok", (size_t)1 << 28);

@@ -423,7 +423,7 @@ TEST(grad_sums_for_norm_bwd)
             dk[i][k] = tensor_of(&b, h.x[k].dim, F32), c.norm.dx[k] = &dk[i][k];
         emu_reset_counts();
         run(&b, &c);
-        EXPECT_INT(emu_launch_count("grads_kernel"), !i);
+        EXPECT_INT(emu_launch_count("norm_bwd_sums_kernel"), !i);
     }
 
     double v[2][2 * 9 * 11 * 8];

@@ -95,8 +95,8 @@ static void norm_bwd_on_load(Precision p, const Layer *s, bool add, bool given)
     c.fresh = add ? 0 : ~0u;
     emu_reset_counts();
     run(&b, &c);
-    EXPECT_INT(emu_launch_count("grad_kernel"), !s->on_load);
-    EXPECT_INT(emu_launch_count("grads_kernel"), !given);
+    EXPECT_INT(emu_launch_count("norm_bwd_dx_kernel"), !s->on_load);
+    EXPECT_INT(emu_launch_count("norm_bwd_sums_kernel"), !given);
 
     // both ways round dy of the convolution, at times to neighbouring numbers;
     // db, the sum of dy, is 0 up to this rounding
@@ -185,8 +185,8 @@ static void first_layer(Precision p, const First *f, bool add)
     c.norm.dx[1] = &d[0][DGAMMA], c.norm.dx[2] = &d[0][DBETA];
     emu_reset_counts();
     run(&b, &c);
-    EXPECT_INT(emu_launch_count("grad_kernel"), !f->on_load);
-    EXPECT_INT(emu_launch_count("norm_bwd_kernel"), f->on_load);
+    EXPECT_INT(emu_launch_count("norm_bwd_dx_kernel"), !f->on_load);
+    EXPECT_INT(emu_launch_count("norm_bwd_table_kernel"), f->on_load);
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
     for (int k = 0; k < ALL; k++) near(&b, &d[0][k], &d[1][k], unit * unit);
     bench_close(&b);

@@ -28,7 +28,7 @@ static void holds(const OpCase *c, Precision p, bool fwd)
     EXPECT_INT(emu_launch_count("igemm_mma_kernel"), fwd ? 0 : 2);
     EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), c->wrt & 3 ? 2 : 0);
     EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
-    EXPECT_INT(emu_launch_count("bias_kernel"), c->wrt == 4 ? 2 : 0);
+    EXPECT_INT(emu_launch_count("conv_bias_grad_kernel"), c->wrt == 4 ? 2 : 0);
 
     // the same kernels again, which takes long for a large one
     if (given_once() && numel(c->x[0]) > 1 << 20) return;
