@@ -33,10 +33,10 @@ struct Direct {
     const float *bias;
     Target result;
     Window win;
-    Dims from, to;    // extents of source and result
-    int depth, width; // channels of a group: source, result
-    Divisor channels; // channels of the result, all groups
-    Grid output;      // positions of the result
+    Dims from, to;                        // extents of source and result
+    int source_channels, result_channels; // of a group
+    Divisor channels;                     // channels of the result, all groups
+    Grid output;                          // positions of the result
 };
 
 /* The source position, along one axis, that tap k multiplies for result
@@ -65,7 +65,7 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
     typedef PrecisionTraits<P> N;
     typedef typename N::T T;
     const Window &g = p.win;
-    const int group = c / p.width, n = c % p.width;
+    const int group = c / p.result_channels, n = c % p.result_channels;
     float acc = 0, sum = 0;
     int chain = 0;
 
@@ -80,18 +80,18 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
                     (((int64_t)q.n * p.from.d + d) * p.from.h + h) * p.from.w +
                     x;
                 const T *s = (const T *)p.source + row * p.from.c +
-                             (int64_t)group * p.depth;
+                             (int64_t)group * p.source_channels;
                 int64_t taps = (int64_t)g.k[0] * g.k[1] * g.k[2];
                 int64_t tap = ((int64_t)kd * g.k[1] + kh) * g.k[2] + kw;
-                for (int i = 0; i < p.depth; i++) {
+                for (int i = 0; i < p.source_channels; i++) {
                     // w is (output channels, taps, cin)
-                    int64_t b = DGRAD ? group * p.depth + i : c;
+                    int64_t b = DGRAD ? group * p.source_channels + i : c;
                     int64_t a = DGRAD ? n : i;
-                    int64_t width = DGRAD ? p.width : p.depth;
-                    T w = ((const T *)p.w)[(b * taps + tap) * width + a];
+                    int64_t cin = DGRAD ? p.result_channels : p.source_channels;
+                    T w = ((const T *)p.w)[(b * taps + tap) * cin + a];
                     acc = fmaf(N::value(s[i]), N::value(w), acc);
                 }
-                if ((chain += p.depth) < CHAIN) continue;
+                if ((chain += p.source_channels) < CHAIN) continue;
                 sum += acc, acc = 0, chain = 0;
             }
         }
@@ -144,7 +144,7 @@ bool launch(const ConvProblem *r, const Direct &p, int64_t count)
  * elements TAPS blockIdx.y .. + TAPS - 1 of the (tap, input channel) axis, over
  * part blockIdx.z of the positions. */
 struct DirectWgrad {
-    Direct of; // source is ConvProblem.input; depth: cin
+    Direct of; // source is ConvProblem.input
     const void *output;
     int axis; // taps * cin
     int positions, part;
@@ -165,9 +165,9 @@ __device__ __forceinline__ TapChannel tap_channel_of(const DirectWgrad &p,
                                                      int at)
 {
     const Window &g = p.of.win;
-    const int tap = at / p.of.depth;
+    const int tap = at / p.of.source_channels;
     return {{tap / g.k[2] / g.k[1], tap / g.k[2] % g.k[1], tap % g.k[2]},
-            at % p.of.depth};
+            at % p.of.source_channels};
 }
 
 /* The input value that tap l of output position q multiplies, 0 outside of the
@@ -201,7 +201,8 @@ __device__ __forceinline__ void dw_sums(const DirectWgrad &p, int c,
     const int from = (int)blockIdx.z * p.part;
     const int to = min(from + p.part, p.positions);
     const T *source =
-        (const T *)p.of.source + (int64_t)(c / p.of.width) * p.of.depth;
+        (const T *)p.of.source +
+        (int64_t)(c / p.of.result_channels) * p.of.source_channels;
     TapChannel at[TAPS];
     float acc[TAPS] = {};
     int chain = 0;
@@ -267,14 +268,14 @@ __global__ void __launch_bounds__(BLOCK, 3) // with four blocks ptxas spills
         store_dw(p, column, partials[0]);
 }
 
-int dw_depth(const ConvProblem *r)
+int dw_columns(const ConvProblem *r)
 {
     return r->win.k[0] * r->win.k[1] * r->win.k[2] * r->cin;
 }
 
 int dw_tiles(const ConvProblem *r)
 {
-    return (int)(ceil_div(r->output.c, LANES) * ceil_div(dw_depth(r), TAPS));
+    return (int)(ceil_div(r->output.c, LANES) * ceil_div(dw_columns(r), TAPS));
 }
 
 int dw_parts(const ConvProblem *r, int *part)
@@ -305,11 +306,12 @@ bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
     DirectWgrad p = {};
     const int columns = dw_tiles(r), parts = dw_parts(r, &p.part);
     const dim3 blocks((unsigned)ceil_div(r->output.c, LANES),
-                      (unsigned)ceil_div(dw_depth(r), TAPS), (unsigned)parts);
+                      (unsigned)ceil_div(dw_columns(r), TAPS), (unsigned)parts);
     p.of.source = input, p.of.win = r->win;
     p.of.from = r->input, p.of.to = r->output, p.of.output = grid_of(r->output);
-    p.of.depth = r->cin, p.of.width = r->cout;
-    p.output = output, p.axis = dw_depth(r), p.positions = (int)rows(r->output);
+    p.of.source_channels = r->cin, p.of.result_channels = r->cout;
+    p.output = output, p.axis = dw_columns(r),
+    p.positions = (int)rows(r->output);
     p.out = w, p.fresh = fresh, p.sqnorm = sqnorm;
     p.parts = (double *)scratch, p.grid_reduce = grid_reduce_of(parts, columns);
     if (parts > 1)
@@ -356,7 +358,8 @@ bool direct_run(const ConvProblem *r, bool dgrad, const void *source,
         return false;
     p.source = source, p.w = w, p.bias = bias, p.result = result;
     p.win = r->win, p.from = from, p.to = to;
-    p.depth = dgrad ? r->cout : r->cin, p.width = dgrad ? r->cin : r->cout;
+    p.source_channels = dgrad ? r->cout : r->cin,
+    p.result_channels = dgrad ? r->cin : r->cout;
     p.channels = divisor(to.c), p.output = grid_of(to);
     moves(conv_operand_bytes(r, numel(from) + conv_filter_size(r)) +
               target_traffic(result, numel(to)),

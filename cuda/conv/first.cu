@@ -24,7 +24,7 @@ enum {
     COLUMNS = 32, // filters of a block
     TILES = COLUMNS / 8,
     STEP = 16, // of the k axis
-    STEPS = CONV_FIRST_DEPTH / STEP,
+    STEPS = CONV_FIRST_GEMM_K / STEP,
     BLOCKS = 1024,    // blocks that fill any GPU
     OUTSIDE = 1 << 30 // larger than any extent
 };
@@ -38,7 +38,7 @@ struct ConvFirst {
     Window win;
     Dims input;
     Grid output; // positions of y
-    int channels, filters, depth;
+    int channels, filters, gemm_k;
     int steps, each; // of the k axis; tiles of 16 positions a warp
     int positions;
 };
@@ -61,7 +61,7 @@ __device__ __forceinline__ TapOffset tap_offset_of(const ConvFirst &p, int k)
     const Window &g = p.win;
     const int tap = k / p.channels;
     TapOffset r = {0, -OUTSIDE, 0, 0};
-    if (k >= p.depth) return r;
+    if (k >= p.gemm_k) return r;
     r.w = tap % g.k[2] * g.dil[2];
     r.h = tap / g.k[2] % g.k[1] * g.dil[1];
     r.d = tap / g.k[2] / g.k[1] * g.dil[0];
@@ -99,9 +99,9 @@ __device__ __forceinline__ float element(const ConvFirst &p,
 __device__ __forceinline__ uint32_t filter_pair(const ConvFirst &p, int filter,
                                                 int k)
 {
-    const uint16_t *w = p.w + filter * p.depth + k;
-    if (filter >= p.filters || k >= p.depth) return 0;
-    return w[0] | (k + 1 < p.depth ? (uint32_t)w[1] << 16 : 0);
+    const uint16_t *w = p.w + filter * p.gemm_k + k;
+    if (filter >= p.filters || k >= p.gemm_k) return 0;
+    return w[0] | (k + 1 < p.gemm_k ? (uint32_t)w[1] << 16 : 0);
 }
 
 /* The sums of a lane over its stored values v, for each of 8 filters: sums of d
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     conv_first_kernel(const __grid_constant__ ConvFirst p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
-    SMEM(TapOffset, taps, [CONV_FIRST_DEPTH]);
+    SMEM(TapOffset, taps, [CONV_FIRST_GEMM_K]);
     SMEM(uint2, weights, [STEPS][TILES][WARP]);
     const int t = (int)threadIdx.x, lane = t % WARP;
     const int f0 = (int)blockIdx.y * COLUMNS;
@@ -232,11 +232,11 @@ __global__ void __launch_bounds__(BLOCK, 2)
 
 // -- launching ---------------------------------------------------------------
 
-int depth_of(const ConvProblem *r)
+int gemm_k_of(const ConvProblem *r)
 {
     const Window *g = &r->win;
     return (int)least((int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin,
-                      CONV_FIRST_DEPTH + 1);
+                      CONV_FIRST_GEMM_K + 1);
 }
 
 /* The tiles of 16 positions that a warp computes: a thread has two rows of
@@ -259,7 +259,7 @@ bool conv_first_takes(const ConvProblem *r)
 {
     const Call *c = r->c;
     return call_op(c) == OP_conv && r->win.groups == 1 &&
-           r->cin <= CONV_FIRST_CIN && depth_of(r) <= CONV_FIRST_DEPTH &&
+           r->cin <= CONV_FIRST_CIN && gemm_k_of(r) <= CONV_FIRST_GEMM_K &&
            r->cout % TILE_CHANNELS == 0 && r->cout <= CONV_FIRST_FILTERS &&
            positions(r->input) * r->cin <= OUTSIDE &&
            precision_copy(c->precision) != F32;
@@ -280,8 +280,8 @@ bool conv_first_fprop(const ConvProblem *r, const void *w, const float *bias,
     p.x = c->x[0]->data, p.w = (const uint16_t *)w, p.bias = bias;
     p.y = target_of(c->y, true), p.sums = sums;
     p.win = r->win, p.input = r->input, p.output = grid_of(r->output);
-    p.channels = r->cin, p.filters = r->cout, p.depth = depth_of(r);
-    p.steps = (int)ceil_div(p.depth, STEP), p.each = each_of(r);
+    p.channels = r->cin, p.filters = r->cout, p.gemm_k = gemm_k_of(r);
+    p.steps = (int)ceil_div(p.gemm_k, STEP), p.each = each_of(r);
     p.positions = (int)rows(r->output);
     const int parts = conv_first_sum_parts(r);
     const dim3 blocks((unsigned)parts, (unsigned)ceil_div(r->cout, COLUMNS));

@@ -5,8 +5,8 @@
 #include "cuda/conv/conv.cuh"
 
 enum {
-    CONV_FIRST_CIN = 4,    // input channels, at most
-    CONV_FIRST_DEPTH = 64, // taps times input channels, at most
+    CONV_FIRST_CIN = 4,     // input channels, at most
+    CONV_FIRST_GEMM_K = 64, // taps times input channels, at most
     CONV_FIRST_FILTERS = 64,
 };
 

@@ -33,10 +33,10 @@ bool launch(const ConvProblem *r, bool tile, IgemmParams *p, int classes)
 void finish(ResidueClass *k, int samples, int channels)
 {
     k->positions = samples;
-    k->depth = channels;
+    k->gemm_k = channels;
     for (int i = 0; i < 3; i++) {
         k->positions *= k->axis[i].count;
-        k->depth *= k->axis[i].taps;
+        k->gemm_k *= k->axis[i].taps;
         k->count[i] = divisor(most(1, k->axis[i].count));
         k->taps[i] = divisor(most(1, k->axis[i].taps));
     }
@@ -69,7 +69,7 @@ bool fprop_of(const ConvProblem *r, IgemmParams *p)
     *p = {};
     p->source_c = p->border = r->input.c;
     p->result_c = p->result_border = r->output.c;
-    p->depth = r->cin, p->width = r->cout, p->extent = r->output;
+    p->k_channels = r->cin, p->gemm_n = r->cout, p->extent = r->output;
     for (int i = 0; i < 3; i++) {
         p->taps[i] = g->k[i];
         p->cls[0].axis[i] = {count[i], g->s[i], -g->lo[i], g->dil[i], g->k[i],
@@ -86,7 +86,7 @@ bool dgrad_of(const ConvProblem *r, IgemmParams *p)
     *p = {};
     p->source_c = p->border = r->output.c;
     p->result_c = p->result_border = r->input.c;
-    p->depth = r->cout, p->width = r->cin, p->extent = r->input;
+    p->k_channels = r->cout, p->gemm_n = r->cin, p->extent = r->input;
     p->dgrad = true;
     for (int i = 0; i < 3; i++) p->taps[i] = r->win.k[i];
     return countable(r->c, rows(r->input)) && countable(r->c, rows(r->output));

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(CONV_THREADS)
         for (int kk = 0; kk < BK; kk++)
             fragment.multiply(&source[b][kk][my], BM / 2, &weight[b][kk][nx]);
     };
-    each_chunk<BK>(0, k.depth, fetch, store, multiply,
+    each_chunk<BK>(0, k.gemm_k, fetch, store, multiply,
                    [&] { fragment.end_chain(); });
 
     for (int i = 0; i < TM; i++) {
@@ -84,11 +84,11 @@ template <int BM, int BN, int TM, int TN>
 bool launch_simt(const ConvProblem *r, IgemmParams *p, int classes,
                  int positions)
 {
-    p->tiles = (int)ceil_div(p->width, BN);
+    p->tiles = (int)ceil_div(p->gemm_n, BN);
     dim3 launch_grid((unsigned)ceil_div(positions, BM),
                      (unsigned)(p->tiles * r->win.groups), (unsigned)classes);
     cudaStream_t stream = gpu_stream(r->c->dev);
-    bool vec = p->depth % 4 == 0 && (!p->dgrad || p->width % 4 == 0);
+    bool vec = p->k_channels % 4 == 0 && (!p->dgrad || p->gemm_n % 4 == 0);
 
     if (p->dgrad && vec)
         LAUNCH((igemm_f32_kernel<BM, BN, TM, TN, true, true>), launch_grid,
@@ -109,6 +109,7 @@ bool launch_simt(const ConvProblem *r, IgemmParams *p, int classes,
 
 bool igemm_f32(const ConvProblem *r, IgemmParams *p, int classes, int positions)
 {
-    return p->width > 16 ? launch_simt<64, 64, 8, 4>(r, p, classes, positions)
-                         : launch_simt<128, 16, 8, 2>(r, p, classes, positions);
+    return p->gemm_n > 16
+               ? launch_simt<64, 64, 8, 4>(r, p, classes, positions)
+               : launch_simt<128, 16, 8, 2>(r, p, classes, positions);
 }

@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS : 0)
         if constexpr (SOURCE && P != PRECISION_tf32)
             norm_concat_lines<NARROW_TYPE<P>>(
                 p.norm_on_load, p.second.norm_on_load, p.border,
-                (int)group * p.depth + f.channel, f.s, f.inside);
+                (int)group * p.k_channels + f.channel, f.s, f.inside);
 #pragma unroll
         for (int i = 0; i < F::MS; i++)
             to_shared<P>(&source[b][fm + i * F::STEP][fk], f.s[i]);
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS : 0)
             warp_tile.multiply(x, y);
         }
     };
-    each_chunk<BK>(0, k.depth, fetch, store, multiply,
+    each_chunk<BK>(0, k.gemm_k, fetch, store, multiply,
                    [&] { warp_tile.end_chain(); });
 
 #pragma unroll
@@ -226,13 +226,13 @@ bool launch_mma(const ConvProblem *r, IgemmParams *p, int classes,
                 int positions)
 {
     enum { COUNT = Line<typename PrecisionTraits<P>::T>::COUNT };
-    p->tiles = (int)ceil_div(p->width, BN);
+    p->tiles = (int)ceil_div(p->gemm_n, BN);
     dim3 launch_grid((unsigned)ceil_div(positions, BM),
                      (unsigned)(p->tiles * r->win.groups), (unsigned)classes);
     cudaStream_t stream = gpu_stream(r->c->dev);
     // in fprop w runs along the source's channels
-    const bool source = p->depth % COUNT == 0;
-    const bool vec = source && p->width % COUNT == 0;
+    const bool source = p->k_channels % COUNT == 0;
+    const bool vec = source && p->gemm_n % COUNT == 0;
 
     if (p->dgrad && vec)
         LAUNCH((igemm_mma_kernel<P, BM, BN, true, true, true>), launch_grid,
@@ -280,8 +280,9 @@ __global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
     if constexpr (NORM_BWD) {
         const int c = (int)threadIdx.x;
         if (c < WGRAD_TILE)
-            by[c] = s.m0 + c < p.b ? p.norm_bwd.table[s.group * p.b + s.m0 + c]
-                                   : make_float4(0, 0, 0, 0);
+            by[c] = s.m0 + c < p.cout
+                        ? p.norm_bwd.table[s.group * p.cout + s.m0 + c]
+                        : make_float4(0, 0, 0, 0);
         __syncthreads();
     }
 
@@ -331,8 +332,8 @@ __global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
 template <Precision P>
 bool igemm_mma(const ConvProblem *r, IgemmParams *p, int classes, int positions)
 {
-    return p->width > 16 ? launch_mma<P, 64, 64>(r, p, classes, positions)
-                         : launch_mma<P, 128, 16>(r, p, classes, positions);
+    return p->gemm_n > 16 ? launch_mma<P, 64, 64>(r, p, classes, positions)
+                          : launch_mma<P, 128, 16>(r, p, classes, positions);
 }
 
 template <Precision P>

@@ -40,7 +40,7 @@ struct ResidueClass {
     ConvAxis axis[3];
     Divisor count[3], taps[3], channels;
     int positions; // of all samples
-    int depth;     // length of the k axis: taps * channels
+    int gemm_k;    // length of the k axis: taps * channels
 };
 
 struct IgemmParams {
@@ -60,7 +60,7 @@ struct IgemmParams {
     bool loads_norm_bwd; // norm_bwd is or will be set
     ChannelSums sums;
     int64_t source_c, result_c; // channels of all groups
-    int depth, width;           // channels of a group: source, result
+    int k_channels, gemm_n;     // channels of a group: source, result
     int taps[3];                // of the whole filter
     int tiles;                  // tiles along a group's channels
     Dims extent;                // extents of the result
@@ -129,7 +129,7 @@ static __device__ __forceinline__ const T *source_at(const IgemmParams &p,
     }
 
     if (!inside) return NULL;
-    const int64_t channel = group * p.depth + t.channel;
+    const int64_t channel = group * p.k_channels + t.channel;
     if constexpr (!VEC) return (const T *)p.source + row * p.source_c + channel;
     return concat_at<T>(p.source, p.second.data, p.border, p.source_c, row,
                         channel);
@@ -147,9 +147,10 @@ static __device__ __forceinline__ const T *weight_at(const IgemmParams &p,
     // costs up to 30 registers more
     return (const T *)p.w +
            (p.dgrad
-                ? ((group * p.depth + t.channel) * taps + t.number) * p.width +
+                ? ((group * p.k_channels + t.channel) * taps + t.number) *
+                          p.gemm_n +
                       n
-                : ((group * p.width + n) * taps + t.number) * p.depth +
+                : ((group * p.gemm_n + n) * taps + t.number) * p.k_channels +
                       t.channel);
 }
 
@@ -164,7 +165,7 @@ static __device__ __forceinline__ bool fetch_line(const IgemmParams &p,
                                                   Line<T> *out)
 {
     *out = {};
-    if (at >= k.depth) return false;
+    if (at >= k.gemm_k) return false;
     const T *s = source_at<true, T>(p, k, o, tap, group);
     if (s) *out = *(const Line<T> *)s;
     return s != NULL;
@@ -180,7 +181,7 @@ static __device__ __forceinline__ void fetch_singly(const IgemmParams &p,
     *out = {};
 #pragma unroll
     for (int i = 0; i < Line<T>::COUNT; i++) {
-        if (at + i >= k.depth) continue;
+        if (at + i >= k.gemm_k) continue;
         const T *s = source_at<false, T>(p, k, o, tap_of(p, k, at + i), group);
         if (s) out->v[i] = *s;
     }
@@ -195,7 +196,7 @@ static __device__ __forceinline__ void fetch_weights(const IgemmParams &p,
                                                      Line<T> *out)
 {
     *out = {};
-    if (at >= k.depth || n >= p.width) return;
+    if (at >= k.gemm_k || n >= p.gemm_n) return;
 
     if constexpr (VEC) {
         *out = *(const Line<T> *)weight_at<DGRAD, T>(p, tap_of(p, k, at), group,
@@ -204,7 +205,7 @@ static __device__ __forceinline__ void fetch_weights(const IgemmParams &p,
 #pragma unroll
         for (int i = 0; i < Line<T>::COUNT; i++) {
             int a = DGRAD ? at : at + i, b = DGRAD ? n + i : n;
-            if (a < k.depth && b < p.width)
+            if (a < k.gemm_k && b < p.gemm_n)
                 out->v[i] = *weight_at<DGRAD, T>(p, tap_of(p, k, a), group, b);
         }
     }
@@ -288,8 +289,8 @@ static __device__ __forceinline__ void put_result(const IgemmParams &p,
                                                   int64_t row, int64_t group,
                                                   int n, float v)
 {
-    if (n >= p.width) return;
-    const int64_t c = group * p.width + n, far = c - p.result_border;
+    if (n >= p.gemm_n) return;
+    const int64_t c = group * p.gemm_n + n, far = c - p.result_border;
     if (p.bias) v += p.bias[c];
     if (far < 0) {
         if (p.result.data) put_one(p.result, row * p.result_border + c, v);

@@ -68,7 +68,7 @@ int number_of(const GemmTile &tile)
 /* The extents of a pass, for the choice of a tile. */
 struct ProblemSize {
     int64_t positions, samples; // of one class of one sample
-    int64_t classes, groups, width, taps, chunks;
+    int64_t classes, groups, gemm_n, taps, chunks;
 };
 
 ProblemSize problem_size(const ConvProblem *r, bool dgrad)
@@ -79,7 +79,7 @@ ProblemSize problem_size(const ConvProblem *r, bool dgrad)
     w.classes = dgrad ? (int64_t)g->s[0] * g->s[1] * g->s[2] : 1;
     w.positions = ceil_div(positions(to), w.classes);
     w.samples = to.n, w.groups = g->groups;
-    w.width = dgrad ? r->cin : r->cout;
+    w.gemm_n = dgrad ? r->cin : r->cout;
     w.taps = taps_of(g, dgrad);
     w.chunks = chunks_of(dgrad ? r->cout : r->cin);
     return w;
@@ -88,7 +88,7 @@ ProblemSize problem_size(const ConvProblem *r, bool dgrad)
 int64_t tiles_of(const ProblemSize &w, int64_t samples, int bm, int bn)
 {
     return ceil_div(w.positions * samples, bm) * w.classes *
-           ceil_div(w.width, bn) * w.groups;
+           ceil_div(w.gemm_n, bn) * w.groups;
 }
 
 /* The parts of split-K; depends on the extents of one sample only. */
@@ -113,7 +113,7 @@ double cost_of(const ProblemSize &w, const GemmTile &tile, int percent)
         (double)tiles_of(w, w.samples, tile.bm, tile.bn) * parts;
     const double k = (double)(w.taps * w.chunks * 32) / parts;
     const double results =
-        (double)(w.positions * w.classes * w.samples * w.width * w.groups);
+        (double)(w.positions * w.classes * w.samples * w.gemm_n * w.groups);
     return (blocks > MULTIPROCESSORS ? blocks / MULTIPROCESSORS : 1) * tile.bm *
                tile.bn * k * 100 / percent +
            (tile.split
@@ -396,8 +396,8 @@ bool igemm_tile_params_of(const ConvProblem *r, const IgemmParams *p,
     t->result_c = (int)p->result_c, t->result_border = p->result_border;
     t->border = t->pitch[0] = p->border;
     t->pitch[1] = (int)p->source_c - p->border;
-    t->depth = p->depth, t->width = p->width, t->extent = p->extent;
-    t->chunks = chunks_of(p->depth), t->split_k = tile->split_k;
+    t->k_channels = p->k_channels, t->gemm_n = p->gemm_n, t->extent = p->extent;
+    t->chunks = chunks_of(p->k_channels), t->split_k = tile->split_k;
     memcpy(t->taps, p->taps, sizeof t->taps);
     t->ahead = 1;
 
@@ -415,7 +415,7 @@ bool igemm_tile_params_of(const ConvProblem *r, const IgemmParams *p,
         tile->bm = tile->bn = 64; // the smallest halo
         if (!choose_boxes(t, classes, *tile)) return false;
     }
-    t->tiles = (int)ceil_div(t->width, tile->bn);
+    t->tiles = (int)ceil_div(t->gemm_n, tile->bn);
     return t->tiles * r->win.groups <= UINT16_MAX;
 }
 

@@ -84,7 +84,7 @@ template <bool DGRAD> struct IgemmTileParams {
     Target result;           // or the partial sums of split-K, in f32
     int64_t part_stride;     // elements between parts; 0: no parts in memory
     int result_c;            // channels of all groups
-    int depth, width;        // channels of a group: source, result
+    int k_channels, gemm_n;  // channels of a group: source, result
     int taps[3];             // of the whole filter
     int tiles;               // tiles along a group's channels
     int chunks, split_k;     // chunks of channels; parts of split-K

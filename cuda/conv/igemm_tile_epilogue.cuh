@@ -81,10 +81,10 @@ static __device__ __forceinline__ void store_fragment(
     for (int h = 0; h < 2; h++) {
         const int r = lane / 4 + h * 8;
         const int64_t row = box_row(p, k, s, m + r);
-        if (row < 0 || n >= p.width) continue;
+        if (row < 0 || n >= p.gemm_n) continue;
         const float *from =
             &transposed[r * TILE_PITCH + lane % 4 * TILE_CHANNELS];
-        store.put(row, s.group * p.width + n, *(const Vec<8> *)from);
+        store.put(row, s.group * p.gemm_n + n, *(const Vec<8> *)from);
     }
 }
 #endif

@@ -138,13 +138,13 @@ __device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
 {
     enum { STEP = THREADS / TILE_LINES };
     const int line = (int)threadIdx.x % TILE_LINES;
-    int pitch = p.pitch[0], depth = p.depth;
+    int pitch = p.pitch[0], k_channels = p.k_channels;
     if (channel >= p.border) {
         source = (const T *)p.second.data, pitch = p.pitch[1];
-        channel -= p.border, depth -= p.border;
+        channel -= p.border, k_channels -= p.border;
     }
     channel += line * Line<T>::COUNT;
-    const bool wanted = channel < depth;
+    const bool wanted = channel < k_channels;
     source += wanted ? channel : 0;
     int r = (int)threadIdx.x / TILE_LINES;
 
@@ -178,7 +178,7 @@ __device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
 template <Dtype D, int THREADS, bool DGRAD>
 __device__ __forceinline__ void norm_halo(const IgemmTileParams<DGRAD> &p,
                                           const int *rows, int64_t channel,
-                                          int depth, unsigned char *at)
+                                          int k_channels, unsigned char *at)
 {
     NormOnLoad norm_on_load = p.norm_on_load;
     if (channel >= p.border)
@@ -186,7 +186,7 @@ __device__ __forceinline__ void norm_halo(const IgemmTileParams<DGRAD> &p,
     if (!norm_on_load.table) return;
     enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, HALF = 4 };
     const int line = (int)threadIdx.x % TILE_LINES;
-    if (line * COUNT >= depth) return; // past the channels: zeros
+    if (line * COUNT >= k_channels) return; // past the channels: zeros
     int r = (int)threadIdx.x / TILE_LINES;
     at += tile_place<TILE_LINES>(r, line);
 
@@ -215,12 +215,12 @@ __device__ __forceinline__ void norm_halo(const IgemmTileParams<DGRAD> &p,
 template <Dtype D, int THREADS, bool DGRAD>
 __device__ __forceinline__ void norm_bwd_halo(const IgemmTileParams<DGRAD> &p,
                                               const int *rows, int64_t channel,
-                                              int depth, unsigned char *at)
+                                              int k_channels, unsigned char *at)
 {
     enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, PAIR = 2 };
     const int line = (int)threadIdx.x % TILE_LINES;
     const int x_offset = p.buffers * p.rows * TILE_ROW;
-    if (line * COUNT >= depth) return; // past the channels: zeros
+    if (line * COUNT >= k_channels) return; // past the channels: zeros
     channel += line * COUNT;
     int r = (int)threadIdx.x / TILE_LINES;
     at += tile_place<TILE_LINES>(r, line);
@@ -279,10 +279,10 @@ template <class T, int BN, int THREADS, bool DGRAD> struct FilterLoad {
         const int64_t taps = p.taps[0] * p.taps[1] * p.taps[2];
         k = DGRAD ? (int)threadIdx.x / LINES : line * COUNT;
         n = s.n0 + (DGRAD ? line * COUNT : (int)threadIdx.x / LINES);
-        row = taps * (DGRAD ? p.width : p.depth);
+        row = taps * (DGRAD ? p.gemm_n : p.k_channels);
         chunk = CHUNK * (DGRAD ? row : 1);
-        at = (const T *)p.w + (DGRAD ? (s.group * p.depth + k) * row + n
-                                     : (s.group * p.width + n) * row + k);
+        at = (const T *)p.w + (DGRAD ? (s.group * p.k_channels + k) * row + n
+                                     : (s.group * p.gemm_n + n) * row + k);
         row *= STEP;
     }
 
@@ -291,15 +291,17 @@ template <class T, int BN, int THREADS, bool DGRAD> struct FilterLoad {
                                          int tap, int c,
                                          unsigned char *to) const
     {
-        const T *from = at + c * chunk + tap * (DGRAD ? p.width : p.depth);
+        const T *from =
+            at + c * chunk + tap * (DGRAD ? p.gemm_n : p.k_channels);
         // here, too, the swizzle stays the same
         to += tile_place<LINES>((int)threadIdx.x / LINES,
                                 (int)threadIdx.x % LINES);
 #pragma unroll
         for (int i = 0; i < ROWS / STEP; i++) {
             const int rows = i * STEP;
-            const bool valid = (DGRAD ? n : n + rows) < p.width &&
-                               c * CHUNK + (DGRAD ? k + rows : k) < p.depth;
+            const bool valid =
+                (DGRAD ? n : n + rows) < p.gemm_n &&
+                c * CHUNK + (DGRAD ? k + rows : k) < p.k_channels;
             cp_async16(to + rows * LINES * TILE_LINE,
                        valid ? from + i * row : (const T *)p.w, valid);
         }

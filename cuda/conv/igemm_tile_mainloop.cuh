@@ -55,7 +55,7 @@ template <class T, int BN, int THREADS, bool DGRAD> struct IgemmTileLoad {
     __device__ __forceinline__ IgemmTileLoad(const IgemmTileParams<DGRAD> &p,
                                              const BlockCoord &s, int from,
                                              int to, unsigned char *shared)
-        : filter(p, s), source((const T *)p.source + s.group * p.depth),
+        : filter(p, s), source((const T *)p.source + s.group * p.k_channels),
           halos(shared),
           ring(shared + p.layers * p.buffers * p.rows * TILE_ROW),
           rows((const int *)(ring + TILE_STAGES * Filter::BYTES)),
@@ -231,12 +231,15 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         if (first && (p.norm_on_load.table || p.second.norm_on_load.table ||
                       p.norm_bwd.table)) {
             const int *rows = feed.rows + group * p.rows;
-            const int64_t channel = s.group * p.depth + chunk * Feed::CHUNK;
-            const int depth = p.depth - chunk * Feed::CHUNK;
+            const int64_t channel =
+                s.group * p.k_channels + chunk * Feed::CHUNK;
+            const int k_channels = p.k_channels - chunk * Feed::CHUNK;
             if (p.norm_bwd.table)
-                norm_bwd_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
+                norm_bwd_halo<D, Shape::THREADS>(p, rows, channel, k_channels,
+                                                 halo);
             else
-                norm_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
+                norm_halo<D, Shape::THREADS>(p, rows, channel, k_channels,
+                                             halo);
             if (++group == k.groups) group = 0;
         }
         __syncthreads();
@@ -248,7 +251,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         feed.next_filter(p, k.taps);
         cp_async_commit();
         // with 16 channels or fewer the rest of the chunk is zero
-        if (p.depth - chunk * Feed::CHUNK > Feed::CHUNK / 2)
+        if (p.k_channels - chunk * Feed::CHUNK > Feed::CHUNK / 2)
             share.multiply(halo, w, entry.move, 1);
         if (++tap < k.taps) continue;
         tap = 0;

@@ -19,12 +19,12 @@ static __device__ __forceinline__ void tile_sums(
 {
     enum { BN = Shape::WN * Shape::DOWN };
     const int part = k.first + (int)blockIdx.x;
-    const int first = (int)s.group * p.width + s.n0;
+    const int first = (int)s.group * p.gemm_n + s.n0;
     __syncthreads();
 
     for (int i = (int)threadIdx.x; i < 2 * BN; i += Shape::THREADS) {
         const int at = i % BN, which = i / BN;
-        if (s.n0 + at >= p.width) continue;
+        if (s.n0 + at >= p.gemm_n) continue;
         double sum = 0;
         for (int w = 0; w < Shape::ACROSS; w++)
             sum += partials[(which * Shape::ACROSS + w) * BN + at];
@@ -33,7 +33,7 @@ static __device__ __forceinline__ void tile_sums(
     }
 
     channel_sums_finish(p.sums, part, (int)blockIdx.y, first,
-                        min(BN, p.width - s.n0), partials);
+                        min(BN, p.gemm_n - s.n0), partials);
 }
 
 /* Sums of v and v^2 over the stored values v, for the statistics of y. A warp
@@ -60,8 +60,8 @@ static __device__ __forceinline__ void tile_y_sums(
     for (int j = 0; j < 2 * NF; j++) {
         const int at = wn + j / 2 * 8 + lane % 4 * 2 + j % 2;
         const int channel = s.n0 + at;
-        const float bias = store.bias && channel < p.width
-                               ? store.bias[s.group * p.width + channel]
+        const float bias = store.bias && channel < p.gemm_n
+                               ? store.bias[s.group * p.gemm_n + channel]
                                : 0;
         float v[ROWS], mean = 0, m2 = 0;
 #pragma unroll
@@ -86,9 +86,9 @@ static __device__ __forceinline__ void tile_y_sums(
  * sums are over the values in memory after the store. */
 template <Dtype D> struct IgemmGradSums {
     Target to;
-    const void *x;    // the operand of the deferred norm, or NULL
-    int from, width;  // channels before this tensor's; its own
-    const float4 *by; // (8) in shared memory, see grad_sums_channel
+    const void *x;      // the operand of the deferred norm, or NULL
+    int from, channels; // channels before this tensor's; its own
+    const float4 *by;   // (8) in shared memory, see grad_sums_channel
     bool runs;
     Vec<8> sum[2];
 
@@ -96,7 +96,7 @@ template <Dtype D> struct IgemmGradSums {
                                         const Vec<8> &given)
     {
         if (!to.data) return;
-        const int64_t i = row * width + c - from;
+        const int64_t i = row * channels + c - from;
         Element<D> *at = (Element<D> *)to.data + i;
         Vec<8> v = given;
         if (!to.fresh) {
@@ -132,9 +132,9 @@ static __device__ __forceinline__ void tile_grad_sums(
     const int border = p.result_border;
     float4 *by = (float4 *)(partials + 2 * Shape::ACROSS * BN);
 
-    for (int i = (int)threadIdx.x; i < BN && s.n0 + i < p.width;
+    for (int i = (int)threadIdx.x; i < BN && s.n0 + i < p.gemm_n;
          i += Shape::THREADS) {
-        const int c = (int)s.group * p.width + s.n0 + i;
+        const int c = (int)s.group * p.gemm_n + s.n0 + i;
         by[i] = c < border ? grad_sums_channel(p.sums.grads, c)
                            : grad_sums_channel(p.sums.second, c - border);
     }
@@ -143,7 +143,7 @@ static __device__ __forceinline__ void tile_grad_sums(
 
     // a warp's columns belong to one tensor, see conv_fuses_concat
     const int first = (int)threadIdx.x % 4 * TILE_CHANNELS;
-    const bool far = s.group * p.width + s.n0 + wn >= border;
+    const bool far = s.group * p.gemm_n + s.n0 + wn >= border;
     const GradSums &mine = far ? p.sums.second : p.sums.grads;
     IgemmGradSums<D> store = {far ? p.second_result : p.result,
                               mine.x,

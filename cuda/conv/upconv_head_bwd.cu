@@ -209,7 +209,7 @@ static __device__ __attribute__((noinline)) void reduce_dw_db(
     const ChannelBlock cb = channel_block(p);
     const int64_t size = (int64_t)p.channels * p.columns;
     const int64_t mine = (int64_t)(cb.side.from + cb.c0) * p.columns;
-    const int items = p.dw ? cb.width * p.columns : 0;
+    const int items = p.dw ? cb.channels * p.columns : 0;
     const bool bias = p.db && blockIdx.y == 0;
 
     if (!items && !bias) return;
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         fill_columns<D>(p, b, now.dy, &s);
         if (p.db && blockIdx.y == 0) sum_dy(p, b, now.dy, &s);
         __syncthreads();
-        if (side.dx.data && part < cb.width) {
+        if (side.dx.data && part < cb.channels) {
             float dx[2][TILES][4] = {};
             multiply_dx<P>(p, s, m, part, dx);
             store_dx<D>(p, cb, b, now.x, m, part, dx, &s);
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int k = 0; k < TILES * 4; k++) {
         const int a = c + lane / 4 + k % 4 / 2 * 8;
         const int column = (line + k / 4) * 8 + lane % 4 * 2 + k % 2;
-        if (p.dw && a < cb.width && column < p.columns)
+        if (p.dw && a < cb.channels && column < p.columns)
             p.parts[((int64_t)blockIdx.x * p.channels + side.from + cb.c0 + a) *
                         p.columns +
                     column] = s.dw[k][t];
@@ -300,11 +300,11 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 
     if (p.sums.parts) {
         const int which = t / BLOCK_CHANNELS, at = t % BLOCK_CHANNELS;
-        if (which < 2 && at < cb.width)
+        if (which < 2 && at < cb.channels)
             p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.channels +
                          side.from + cb.c0 + at] = box_grad_sum(s, which, at);
         channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y,
-                            side.from + cb.c0, cb.width, s.sums[0]);
+                            side.from + cb.c0, cb.channels, s.sums[0]);
     }
     reduce_dw_db(p);
 }

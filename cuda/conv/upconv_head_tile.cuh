@@ -94,7 +94,7 @@ static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
  */
 struct ChannelBlock {
     const ConcatOperand &side;
-    int c0, width;
+    int c0, channels;
     bool reads_x; // is x needed?
 };
 
@@ -176,7 +176,7 @@ __device__ __forceinline__ void fill(const UpconvHead &p,
 #pragma unroll 1
     for (int m = t / LINES; m < POSITIONS && cb.reads_x; m += ROW_STEP) {
         const int row = output_row(p, b, m), c = line * 8;
-        const bool there = row >= 0 && c < cb.width;
+        const bool there = row >= 0 && c < cb.channels;
         const int64_t at = (int64_t)(there ? row : 0) * cb.side.channels +
                            cb.c0 + (there ? c : 0);
         cp_async16(to->x + tile_place<LINES>(m, line),
@@ -278,7 +278,7 @@ __device__ __forceinline__ void set_up(const UpconvHead &p,
     for (int i = t; i < BLOCK_CHANNELS * COLUMNS && cb.side.dx.data;
          i += THREADS) {
         const int c = i / COLUMNS, k = i % COLUMNS;
-        const bool there = c < cb.width && k < p.columns;
+        const bool there = c < cb.channels && k < p.columns;
         *(uint16_t *)(s->w + tile_place<LINES>(c, k / 8) + k % 8 * 2) =
             there ? w[c * p.columns + k] : (uint16_t)0;
     }
@@ -287,10 +287,10 @@ __device__ __forceinline__ void set_up(const UpconvHead &p,
     for (int i = 0; i < TILES * 4; i++) s->dw[i][t] = 0;
     if (t < RESULTS * WARPS) s->db[t / WARPS][t % WARPS] = 0;
     if (t < COLUMNS / 2) s->tap[t] = p.tap[t];
-    if (t < cb.width && cb.side.grads.runs)
+    if (t < cb.channels && cb.side.grads.runs)
         s->grads[t] = grad_sums_channel(cb.side.grads, cb.c0 + t);
     if (t < BLOCK_CHANNELS && cb.side.norm_on_load.table)
-        s->deferred_norm[t] = t < cb.width
+        s->deferred_norm[t] = t < cb.channels
                                   ? cb.side.norm_on_load.table[cb.c0 + t]
                                   : make_float2(0, 0);
 }

@@ -62,14 +62,14 @@ __global__ void __launch_bounds__(CONV_THREADS)
 }
 
 /* Elements of the (tap, input channel) axis of a group. */
-int64_t depth_of(const ConvProblem *r)
+int64_t gemm_n_of(const ConvProblem *r)
 {
     return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2] * r->cin;
 }
 
 int64_t tiles_of(const ConvProblem *r)
 {
-    return ceil_div(r->cout, WGRAD_TILE) * ceil_div(depth_of(r), WGRAD_TILE) *
+    return ceil_div(r->cout, WGRAD_TILE) * ceil_div(gemm_n_of(r), WGRAD_TILE) *
            r->win.groups;
 }
 
@@ -132,8 +132,8 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
     if (output.border)
         p.second_output = output.second, p.output_border = output.border;
     p.win = r->win, p.size = r->input;
-    p.output_c = r->output.c, p.a = r->cin, p.b = r->cout;
-    p.depth = (int)depth_of(r);
+    p.output_c = r->output.c, p.cin = r->cin, p.cout = r->cout;
+    p.gemm_n = (int)gemm_n_of(r);
     p.mtiles = (int)ceil_div(r->cout, WGRAD_TILE);
     p.positions = (int)rows(r->output);
     p.grid_reduce = grid_reduce_of(parts, tiles_of(r));
@@ -147,7 +147,7 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
         p.axis[i] = divisor(count[i]);
         p.k[i] = divisor(r->win.k[i]);
     }
-    dim3 blocks((unsigned)ceil_div(p.depth, WGRAD_TILE),
+    dim3 blocks((unsigned)ceil_div(p.gemm_n, WGRAD_TILE),
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
 
     // dw, and its parts, written and read

@@ -36,7 +36,8 @@ struct WgradParams {
     Window win;
     Dims size; // extents of the input
     int64_t output_c;
-    int a, b, depth; // cin, cout; taps * a, the columns of dw in a group
+    int cin, cout; // channels of a group
+    int gemm_n;    // columns of dw in a group: taps * cin
     int mtiles;
     int positions, part;    // output positions; positions of a part
     GridReduce grid_reduce; // over the parts of a tile
@@ -76,7 +77,7 @@ static __device__ __forceinline__ Column column_of(const WgradParams &p, int n)
     c.channel = (int)split(&rest, p.channels);
     for (int i = 2; i >= 0; i--)
         c.off[i] = (int)split(&rest, p.k[i]) * p.win.dil[i] - p.win.lo[i];
-    if (n >= p.depth) c.off[0] = -WGRAD_OUTSIDE;
+    if (n >= p.gemm_n) c.off[0] = -WGRAD_OUTSIDE;
     return c;
 }
 
@@ -96,7 +97,7 @@ static __device__ __forceinline__ const T *input_at(const WgradParams &p, int m,
     if (!inside) return NULL;
     int64_t row =
         (((int64_t)rest * p.size.d + q[0]) * p.size.h + q[1]) * p.size.w + q[2];
-    const int channel = (int)group * p.a + c.channel;
+    const int channel = (int)group * p.cin + c.channel;
 
     // the same branch in all threads; one tensor needs no second address
     if (p.border == p.size.c)
@@ -173,17 +174,17 @@ struct WgradLoad {
             if (INPUT) inside[i] = false;
             if (NORM_BWD) norm_x[i] = {};
             if (m >= s.to) continue;
-            const T *y = output_at<T, OUTPUT>(p, m, (int)s.group * p.b + m1);
+            const T *y = output_at<T, OUTPUT>(p, m, (int)s.group * p.cout + m1);
             if constexpr (OUTPUT) {
-                if (m1 < p.b) g[i] = *(const Line<T> *)y;
+                if (m1 < p.cout) g[i] = *(const Line<T> *)y;
                 // the norm's x is one tensor with the rows of the gradient
-                if (NORM_BWD && m1 < p.b)
+                if (NORM_BWD && m1 < p.cout)
                     norm_x[i] = *(const Line<T> *)((const T *)p.norm_bwd.x +
                                                    (y - (const T *)p.output));
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++)
-                    if (m1 + j < p.b) g[i].v[j] = y[j];
+                    if (m1 + j < p.cout) g[i].v[j] = y[j];
             }
             if constexpr (INPUT) {
                 const T *from = input_at<T>(p, m, column, s.group);
@@ -267,7 +268,7 @@ static __device__ __forceinline__ void norm_operands(
     const int m1 = s.m0 + F::first();
     if constexpr (INPUT)
         norm_concat_lines<D>(p.input_norm, p.second.norm_on_load, p.border,
-                             s.group * p.a + f->column.channel, f->x,
+                             s.group * p.cin + f->column.channel, f->x,
                              f->inside);
 
     if constexpr (NORM_BWD) {
@@ -275,9 +276,9 @@ static __device__ __forceinline__ void norm_operands(
     } else if constexpr (OUTPUT) {
         bool all[F::LOADS];
         for (int i = 0; i < F::LOADS; i++) all[i] = true;
-        if (m1 < p.b)
+        if (m1 < p.cout)
             norm_concat_lines<D>(p.output_norm, p.second_output.norm_on_load,
-                                 p.output_border, s.group * p.b + m1, f->g,
+                                 p.output_border, s.group * p.cout + m1, f->g,
                                  all);
     }
 }
@@ -296,11 +297,11 @@ static __device__ __forceinline__ double store_wgrad(const WgradParams &p,
                                                      const WgradTile &s, int m,
                                                      int n, float v)
 {
-    if (s.m0 + m >= p.b || s.n0 + n >= p.depth) return 0;
+    if (s.m0 + m >= p.cout || s.n0 + n >= p.gemm_n) return 0;
     const bool whole = p.grid_reduce.parts == 1;
-    float *to = whole ? p.out + (s.group * p.b + s.m0) * p.depth + s.n0
+    float *to = whole ? p.out + (s.group * p.cout + s.m0) * p.gemm_n + s.n0
                       : wgrad_part(p, (int)blockIdx.z);
-    to += m * (whole ? p.depth : (int)WGRAD_TILE) + n;
+    to += m * (whole ? p.gemm_n : (int)WGRAD_TILE) + n;
     put(to, v, !whole || p.fresh);
     return whole ? square_of(*to) : 0;
 }
@@ -327,11 +328,11 @@ static inline __device__ __attribute__((noinline)) void reduce_wgrad_parts(
         for (int i = (int)threadIdx.x * 4; i < SIZE; i += CONV_THREADS * 4) {
             const int m = s.m0 + i / WGRAD_TILE, n = s.n0 + i % WGRAD_TILE;
             double sum[4];
-            if (m >= p.b || n >= p.depth) continue;
+            if (m >= p.cout || n >= p.gemm_n) continue;
             strided_sum_four(parts + i, (int64_t)step * SIZE, count, sum);
             float *to =
-                all ? p.out + (s.group * p.b + m) * p.depth + n : parts + i;
-            for (int j = 0; j < 4 && n + j < p.depth; j++) {
+                all ? p.out + (s.group * p.cout + m) * p.gemm_n + n : parts + i;
+            for (int j = 0; j < 4 && n + j < p.gemm_n; j++) {
                 put(&to[j], (float)sum[j], !all || p.fresh);
                 if (all) own += square_of(to[j]);
             }
