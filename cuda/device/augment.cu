@@ -12,7 +12,7 @@
  * 10 rounds of the generator, a logarithm, a root, a sine and a cosine for two
  * elements, which take about as long. */
 #include "cuda/device/augment.cuh"
-#include "cuda/lib/warp_group.cuh"
+#include "cuda/lib/thread_group.cuh"
 #include "engine/base/rng.h"
 
 namespace {
@@ -55,9 +55,9 @@ __global__ void __launch_bounds__(BLOCK)
         lo = fminf(lo, v), hi = fmaxf(hi, v);
     }
 
-    warp_group_sums(sum, BLOCK);
-    hi = warp_group_max(hi, BLOCK);
-    lo = -warp_group_max(-lo, BLOCK);
+    thread_group_sums(sum, BLOCK);
+    hi = thread_group_max(hi, BLOCK);
+    lo = -thread_group_max(-lo, BLOCK);
     if (threadIdx.x == 0)
         parts[((int64_t)n * p.channels + c) * gridDim.x + blockIdx.x] = {
             sum[0], lo, hi};

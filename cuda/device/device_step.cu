@@ -13,7 +13,7 @@
  * Results go to PLACES host slots in turn, one more than may be pending. */
 #include "cuda/device/device.cuh"
 #include "cuda/device/optim.cuh"
-#include "cuda/lib/warp_group.cuh"
+#include "cuda/lib/thread_group.cuh"
 #include <string.h>
 
 namespace {

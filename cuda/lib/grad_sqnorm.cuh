@@ -7,7 +7,7 @@
  * the extents only, so the result has the same bits in every run. */
 #ifndef SEG_CUDA_LIB_GRAD_SQNORM_H
 #define SEG_CUDA_LIB_GRAD_SQNORM_H
-#include "cuda/lib/warp_group.cuh"
+#include "cuda/lib/thread_group.cuh"
 
 static __device__ __forceinline__ double square_of(float v)
 {
@@ -18,7 +18,7 @@ static __device__ __forceinline__ double square_of(float v)
 static __device__ __forceinline__ void store_sqnorm(double own, double *to)
 {
     double sum[1] = {own};
-    warp_group_sums(sum, (int)blockDim.x);
+    thread_group_sums(sum, (int)blockDim.x);
     if (threadIdx.x == 0) *to = sum[0];
 }
 #endif

@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(BLOCK)
         sum[1] += total[p.channels + c] * gamma;
     }
 
-    warp_group_sums(sum, (int)blockDim.x);
+    thread_group_sums(sum, (int)blockDim.x);
     for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
         total[c] = sum[0];
         total[p.channels + c] = sum[1];
@@ -319,7 +319,7 @@ Norm norm_of(const Call *c)
     p.col_sets = p.single_row ? 1 : p.sets;
     p.cols = col_reduce_of(p.col_sets, p.sets * p.rows / p.col_sets, p.channels,
                            p.vec);
-    p.group_count = warp_groups_of(p.sets * p.count, per);
+    p.group_count = thread_groups_of(p.sets * p.count, per);
     p.stats_out.step = c->dev ? gpu_step(c->dev) : NULL;
     p.x = c->x[0]->data, p.type = c->x[0]->type;
     p.stats_out.gamma = values(c->x[1]), p.stats_out.beta = values(c->x[2]);

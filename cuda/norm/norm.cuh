@@ -10,7 +10,7 @@
 #define SEG_CUDA_NORM_NORM_H
 #include "cuda/lib/act.cuh"
 #include "cuda/lib/col_reduce.cuh"
-#include "cuda/lib/warp_group.cuh"
+#include "cuda/lib/thread_group.cuh"
 
 /* The mean as hi + lo: subtracting both in turn keeps the digits of x - mean
  * where the mean is large compared with the standard deviation. */
@@ -152,12 +152,12 @@ struct Norm {
     // batch shared by ranks: sums of all ranks (2, C), then the number of rows;
     // NULL: this rank only
     double *joined;
-    const float *about;     // (C) the point about which a rank takes its
-                            // moments
-    bool single_row;        // one row a set: norm_layer.cu
-    int vec;                // channels per vector: 4 or 1
-    ColReduce cols;         // single_row: over all rows as one set
-    WarpGroups group_count; // single_row: one for each set and group
+    const float *about;       // (C) the point about which a rank takes its
+                              // moments
+    bool single_row;          // one row a set: norm_layer.cu
+    int vec;                  // channels per vector: 4 or 1
+    ColReduce cols;           // single_row: over all rows as one set
+    ThreadGroups group_count; // single_row: one for each set and group
 };
 
 /* Statistics of channel c of a set: of the data, or the running ones. */

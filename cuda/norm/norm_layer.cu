@@ -2,7 +2,7 @@
  * group_norm without positions.
  *
  * The values of one mean are contiguous: a segment of `per` channels, which one
- * group of threads works on (warp_group.cuh). Forward: the mean, then the
+ * group of threads works on (thread_group.cuh). Forward: the mean, then the
  * deviations from it and their squares, then y; the sum of the deviations, 0
  * but for rounding, corrects the mean. Backward: bar(u) and bar(u x_hat), then
  * dx. Each thread reads an element for the last time just before it writes the
@@ -24,7 +24,7 @@ __device__ __forceinline__ int segment_channel(const Norm &p, int64_t item)
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) layer_norm_fwd_kernel(const Norm p)
 {
-    const WarpGroup t = warp_group(p.group_count);
+    const ThreadGroup t = thread_group(p.group_count);
     const int length = (int)p.per.by, end = t.live ? length : 0;
     const int step = t.width * V, start = t.lane * V;
     const Element<D> *x = (const Element<D> *)p.x + t.item * length;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(BLOCK) layer_norm_fwd_kernel(const Norm p)
         for (int v = 0; v < V; v++) chain_add(&all, a.v[v]);
     }
     float mean[1] = {chain_total(all)};
-    warp_group_sums(mean, t.width);
+    thread_group_sums(mean, t.width);
     mean[0] *= share;
     Chain off = {}, square = {};
 
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(BLOCK) layer_norm_fwd_kernel(const Norm p)
     }
 
     float sum[2] = {chain_total(off), chain_total(square)};
-    warp_group_sums(sum, t.width);
+    thread_group_sums(sum, t.width);
     ChannelStats s = {mean[0], sum[0] * share, 0};
     const float var = (sum[1] - sum[0] * s.lo) * share;
     s.rstd = 1 / sqrtf((var < 0 ? 0 : var) + p.stats_out.eps);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(BLOCK) layer_norm_fwd_kernel(const Norm p)
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) layer_norm_bwd_kernel(const Norm p)
 {
-    const WarpGroup t = warp_group(p.group_count);
+    const ThreadGroup t = thread_group(p.group_count);
     const int length = (int)p.per.by, end = t.live ? length : 0;
     const int step = t.width * V, start = t.lane * V;
     const Element<D> *x = (const Element<D> *)p.x + t.item * length;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(BLOCK) layer_norm_bwd_kernel(const Norm p)
     }
 
     float bar[2] = {chain_total(plain), chain_total(with_x_hat)};
-    warp_group_sums(bar, t.width);
+    thread_group_sums(bar, t.width);
     for (int k = 0; k < 2; k++) bar[k] /= (float)length;
 
     for (int j = start; j < end; j += step) {

@@ -77,7 +77,7 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
         sum[1] += at[p.channels + c];
     }
 
-    warp_group_sums(sum, (int)blockDim.x);
+    thread_group_sums(sum, (int)blockDim.x);
     moments(p, set, group, sum, mean, var);
 }
 

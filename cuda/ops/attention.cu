@@ -16,7 +16,7 @@
  * multiply-adds forward and 10 backward; all in f32.
  *
  * A chain of additions covers one tile; then the sums of tiles are added. */
-#include "cuda/lib/warp_group.cuh"
+#include "cuda/lib/thread_group.cuh"
 #include "cuda/ops/length.cuh"
 extern "C" {
 #include "engine/graph/attention_dropout.h"

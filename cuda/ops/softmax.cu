@@ -1,6 +1,6 @@
 /* softmax.cu -- y_c = exp(x_c) / sum_k exp(x_k) over the channels of a row.
  *
- * A group of threads works on a row (warp_group.cuh): 1 thread up to 4
+ * A group of threads works on a row (thread_group.cuh): 1 thread up to 4
  * channels, 32 from 65 on, a block above 1024. The row is read from memory once
  * and twice more from the L1 cache: for its maximum, the sum and the results;
  * the exponential is computed twice. The thread that writes a result is the
@@ -9,8 +9,8 @@
  *
  * Bound by memory: 8 bytes an element forward, 12 backward (16 when dx is added
  * to); exponentials, two an element, stay below that. */
+#include "cuda/lib/thread_group.cuh"
 #include "cuda/lib/vec.cuh"
-#include "cuda/lib/warp_group.cuh"
 
 namespace {
 
@@ -19,13 +19,13 @@ struct Rows {
     float *out;
     int channels;
     bool fresh;
-    WarpGroups group_count;
+    ThreadGroups group_count;
 };
 
 template <int V>
 __global__ void __launch_bounds__(BLOCK) softmax_fwd_kernel(const Rows p)
 {
-    const WarpGroup t = warp_group(p.group_count);
+    const ThreadGroup t = thread_group(p.group_count);
     const int end = t.live ? p.channels : 0;
     const int step = t.width * V, start = t.lane * V;
     const float *x = p.x + t.item * p.channels;
@@ -35,14 +35,14 @@ __global__ void __launch_bounds__(BLOCK) softmax_fwd_kernel(const Rows p)
         const Vec<V> a = load<V>(x + j);
         for (int v = 0; v < V; v++) most = fmaxf(most, a.v[v]);
     }
-    most = warp_group_max(most, t.width);
+    most = thread_group_max(most, t.width);
     Chain all = {};
     for (int j = start; j < end; j += step) {
         const Vec<V> a = load<V>(x + j);
         for (int v = 0; v < V; v++) chain_add(&all, expf(a.v[v] - most));
     }
     float sum[1] = {chain_total(all)};
-    warp_group_sums(sum, t.width);
+    thread_group_sums(sum, t.width);
     for (int j = start; j < end; j += step) {
         Vec<V> a = load<V>(x + j);
         for (int v = 0; v < V; v++) a.v[v] = expf(a.v[v] - most) / sum[0];
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(BLOCK) softmax_fwd_kernel(const Rows p)
 template <int V>
 __global__ void __launch_bounds__(BLOCK) softmax_bwd_kernel(const Rows p)
 {
-    const WarpGroup t = warp_group(p.group_count);
+    const ThreadGroup t = thread_group(p.group_count);
     const int end = t.live ? p.channels : 0;
     const int step = t.width * V, start = t.lane * V;
     const int64_t base = t.item * p.channels;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(BLOCK) softmax_bwd_kernel(const Rows p)
 
     // of dy, weighted by the probabilities y
     float mean[1] = {chain_total(all)};
-    warp_group_sums(mean, t.width);
+    thread_group_sums(mean, t.width);
 
     for (int j = start; j < end; j += step) {
         const Vec<V> y = load<V>(p.x + base + j);
@@ -82,7 +82,7 @@ Rows rows_of(const Call *c)
     const Dims s = c->y->dim;
     Rows p = {};
     p.channels = s.c;
-    p.group_count = warp_groups_of(rows(s), s.c);
+    p.group_count = thread_groups_of(rows(s), s.c);
     return p;
 }
 

@@ -23,8 +23,8 @@ Dims image_walk(Draw *d, OpCase *c)
                   draw_int(d, 1, 2) * PART * deep + draw_int(d, -1, 1), ch};
 }
 
-/* warp_group.cuh and classes.cuh: a power of two of lanes per row, a block for
- * more than 1024 channels; as many rows as fit in a block, and one more or
+/* thread_group.cuh and classes.cuh: a power of two of lanes per row, a block
+ * for more than 1024 channels; as many rows as fit in a block, and one more or
  * less. One row so long that each thread adds more than a chain. */
 Dims image_channels(Draw *d, OpCase *c)
 {

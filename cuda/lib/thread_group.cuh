@@ -1,45 +1,46 @@
-/* warp_group.cuh -- groups of threads, one for each of many short rows of
+/* thread_group.cuh -- groups of threads, one for each of many short rows of
  * numbers.
  *
  * A group is a power of two of adjacent lanes, such that each lane has about
- * four elements, and at most 32 lanes; a row of more than WARP_GROUP_LENGTH
+ * four elements, and at most 32 lanes; a row of more than THREAD_GROUP_LENGTH
  * elements gets a whole block. Sums within a warp use shuffles, sums over a
  * block also shared memory; the order is the order of the lanes. All threads of
  * a block, including threads without a row, must call the sums together. */
-#ifndef SEG_CUDA_LIB_WARP_GROUP_H
-#define SEG_CUDA_LIB_WARP_GROUP_H
+#ifndef SEG_CUDA_LIB_THREAD_GROUP_H
+#define SEG_CUDA_LIB_THREAD_GROUP_H
 #include "cuda/lib/kernel.cuh"
 
-enum { WARP_GROUP_LENGTH = 1024 };
+enum { THREAD_GROUP_LENGTH = 1024 };
 
-struct WarpGroups {
+struct ThreadGroups {
     int shift;       // log2 of the threads of a group
     int64_t items;   // rows
     unsigned blocks; // of BLOCK threads
 };
 
-static inline WarpGroups warp_groups_of(int64_t items, int64_t length)
+static inline ThreadGroups thread_groups_of(int64_t items, int64_t length)
 {
-    WarpGroups t = {0, items, 0};
+    ThreadGroups t = {0, items, 0};
     while (t.shift < 5 && 4 << t.shift < length) t.shift++;
-    if (length > WARP_GROUP_LENGTH) t.shift = 8;
+    if (length > THREAD_GROUP_LENGTH) t.shift = 8;
     t.blocks = (unsigned)ceil_div(items, BLOCK >> t.shift);
     return t;
 }
 
 /* The position of a thread: lane of `width` in its group, and the group's row;
  * live is false without a row. */
-struct WarpGroup {
+struct ThreadGroup {
     int lane, width;
     int64_t item;
     bool live;
 };
 
-static __device__ __forceinline__ WarpGroup warp_group(const WarpGroups &t)
+static __device__ __forceinline__ ThreadGroup
+thread_group(const ThreadGroups &t)
 {
     static_assert(BLOCK == 1 << 8,
-                  "warp_groups_of gives long rows a whole block");
-    WarpGroup m;
+                  "thread_groups_of gives long rows a whole block");
+    ThreadGroup m;
     m.width = 1 << t.shift;
     m.lane = (int)threadIdx.x & (m.width - 1);
     m.item =
@@ -51,7 +52,7 @@ static __device__ __forceinline__ WarpGroup warp_group(const WarpGroups &t)
 /* Each v[k] becomes its sum over `width` threads: a power of two up to a
  * warp, or the whole block, which has width threads then. */
 template <int K, class T>
-static __device__ __forceinline__ void warp_group_sums(T (&v)[K], int width)
+static __device__ __forceinline__ void thread_group_sums(T (&v)[K], int width)
 {
     for (int step = 1; step < width && step < WARP; step *= 2)
         for (int k = 0; k < K; k++)
@@ -80,11 +81,11 @@ static __device__ __forceinline__ void partial_sums(const double *at,
     for (int k = 0; k < K; k++) sum[k] = 0;
     for (int64_t i = threadIdx.x; i < count; i += blockDim.x)
         for (int k = 0; k < K; k++) sum[k] += at[i * step + k * k_stride];
-    warp_group_sums(sum, (int)blockDim.x);
+    thread_group_sums(sum, (int)blockDim.x);
 }
 
 /* The maximum over a group; NaN is ignored. */
-static __device__ __forceinline__ float warp_group_max(float v, int width)
+static __device__ __forceinline__ float thread_group_max(float v, int width)
 {
     for (int step = 1; step < width && step < WARP; step *= 2)
         v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, step));
