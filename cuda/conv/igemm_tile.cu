@@ -1,15 +1,15 @@
 /* igemm_tile.cu -- the choice of tile, box and split-K for igemm_tile.cuh, its
  * launch, and the sum of split-K.
  *
- * The k axis is divided into parts (split-K) if one sample has few tiles and
- * long sums, or if a chain of float additions would be too long. The number of
- * parts depends on the extents of one sample only, so a result has the same
- * bits in any batch. Each part is summed alone, and the parts are added in
- * their order: by one block in registers or, if a GPU would have few blocks, by
- * one block a part, with the partial sums in memory and split_k_sum_kernel
- * after them. Both give the same bits, and so do all tiles and boxes, so the
- * choice may be whatever is fastest. The exception is the sums over the result,
- * which are added box by box (igemm_tile_sums.cuh). */
+ * The k axis is divided into slices if one sample has few tiles and long sums,
+ * or if a chain of float additions would be too long. The number of slices
+ * depends on the extents of one sample only, so a result has the same bits in
+ * any batch. Each slice is summed alone, and the slices are added in their
+ * order: by one block in registers or, if a GPU would have few blocks, by one
+ * block a slice (split-K), with the partial sums in memory and
+ * split_k_sum_kernel after them. Both give the same bits, and so do all tiles
+ * and boxes, so the choice may be whatever is fastest. The exception is the
+ * sums over the result, which are added box by box (igemm_tile_sums.cuh). */
 #include "cuda/conv/igemm_tile.cuh"
 #include "cuda/conv/igemm_tile_choice.h"
 #include <stdio.h>
@@ -21,7 +21,7 @@ __thread int requested, taken = TILE_NONE; // see igemm_tile_choice.h
 enum {
     MULTIPROCESSORS = 132, // of an H100
     FEW_TILES = 32, // tiles of a sample that are too few blocks for a GPU
-    MIN_SPLIT = 32, // steps of the main loop that are worth a block
+    MIN_SLICE = 32, // steps of the main loop that are worth a block
     HALF_MEMORY = 80 << 10, // bytes with which two blocks fit a multiprocessor
     LAUNCH_MACS = 6 << 20,  // multiply-adds of one in the time of a launch
 };
@@ -62,7 +62,7 @@ int number_of(const GemmTile &tile)
 {
     int kind = 0;
     while (TILES[kind].bm != tile.bm || TILES[kind].bn != tile.bn) kind++;
-    return number_of(kind, tile.split);
+    return number_of(kind, tile.split_k);
 }
 
 /* The extents of a pass, for the choice of a tile. */
@@ -91,13 +91,13 @@ int64_t tiles_of(const ProblemSize &w, int64_t samples, int bm, int bn)
            ceil_div(w.gemm_n, bn) * w.groups;
 }
 
-/* The parts of split-K; depends on the extents of one sample only. */
-int split_k_of(const ProblemSize &w)
+/* The slices of the k axis; depends on the extents of one sample only. */
+int k_slices_of(const ProblemSize &w)
 {
     const int64_t tiles = tiles_of(w, 1, 64, 64);
     int64_t count = 1;
     if (tiles <= FEW_TILES)
-        count = least(4 * FEW_TILES / tiles, w.taps * w.chunks / MIN_SPLIT);
+        count = least(4 * FEW_TILES / tiles, w.taps * w.chunks / MIN_SLICE);
     // each step adds two products (k = 16) to a register: CHAIN / 2 steps a
     // chain
     count = most(count, ceil_div(w.chunks, CHAIN / 2 / w.taps));
@@ -108,7 +108,7 @@ int split_k_of(const ProblemSize &w)
  * sums counts as two thirds of one. */
 double cost_of(const ProblemSize &w, const GemmTile &tile, int percent)
 {
-    const double parts = tile.split ? tile.split_k : 1;
+    const double parts = tile.split_k ? tile.k_slices : 1;
     const double blocks =
         (double)tiles_of(w, w.samples, tile.bm, tile.bn) * parts;
     const double k = (double)(w.taps * w.chunks * 32) / parts;
@@ -116,28 +116,29 @@ double cost_of(const ProblemSize &w, const GemmTile &tile, int percent)
         (double)(w.positions * w.classes * w.samples * w.gemm_n * w.groups);
     return (blocks > MULTIPROCESSORS ? blocks / MULTIPROCESSORS : 1) * tile.bm *
                tile.bn * k * 100 / percent +
-           (tile.split
+           (tile.split_k
                 ? results * parts * 8 * 2 / 3 / MULTIPROCESSORS + LAUNCH_MACS
                 : 0);
 }
 
-/* The cheapest tile with this number (TILE_ANY: of all), with and without a
- * block for each part. bm = 0: no tile has the number. */
+/* The cheapest tile with this number (TILE_ANY: of all), with and without
+ * split-K. bm = 0: no tile has the number. */
 GemmTile cheapest(const ProblemSize &w, int number)
 {
-    const int split_k = split_k_of(w);
+    const int k_slices = k_slices_of(w);
     GemmTile best = {};
     double least_cost = 0;
 
     for (int kind = 0; kind < TILE_KINDS; kind++) {
         const auto &t = TILES[kind];
-        if (split_k > 1 && t.bm * t.bn == 128 * 128)
+        if (k_slices > 1 && t.bm * t.bn == 128 * 128)
             continue; // has no registers for a second sum: IgemmTileShape
-        // one block for each part: all classes must fit one launch
-        for (int split = 0;
-             split <= (split_k > 1 && w.classes <= RESIDUE_CLASSES); split++) {
-            if (number && number_of(kind, split) != number) continue;
-            const GemmTile tile = {t.bm, t.bn, split_k, split != 0};
+        // split-K: all classes must fit one launch
+        for (int split_k = 0;
+             split_k <= (k_slices > 1 && w.classes <= RESIDUE_CLASSES);
+             split_k++) {
+            if (number && number_of(kind, split_k) != number) continue;
+            const GemmTile tile = {t.bm, t.bn, k_slices, split_k != 0};
             const double cost = cost_of(w, tile, t.percent);
             if (best.bm && cost >= least_cost) continue;
             best = tile, least_cost = cost;
@@ -397,7 +398,7 @@ bool igemm_tile_params_of(const ConvProblem *r, const IgemmParams *p,
     t->border = t->pitch[0] = p->border;
     t->pitch[1] = (int)p->source_c - p->border;
     t->k_channels = p->k_channels, t->gemm_n = p->gemm_n, t->extent = p->extent;
-    t->chunks = chunks_of(p->k_channels), t->split_k = tile->split_k;
+    t->chunks = chunks_of(p->k_channels), t->k_slices = tile->k_slices;
     memcpy(t->taps, p->taps, sizeof t->taps);
     t->ahead = 1;
 
@@ -433,8 +434,8 @@ bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
     taken = number_of(tile);
     int parts = 1;
 
-    if (tile.split) {
-        parts = tile.split_k;
+    if (tile.split_k) {
+        parts = tile.k_slices;
         t.part_stride = numel(DGRAD ? r->input : r->output);
         t.result = {r->c->scratch, F32, true};
         t.bias = NULL, t.result_border = t.result_c;
@@ -459,7 +460,7 @@ bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
         r->c->precision == PRECISION_bf16
             ? igemm_tile_launch<PRECISION_bf16>(r, tile, t, launch_grid, shared)
             : igemm_tile_launch<PRECISION_f16>(r, tile, t, launch_grid, shared);
-    return ok && (!tile.split || split_k_sum(r, p, parts));
+    return ok && (!tile.split_k || split_k_sum(r, p, parts));
 }
 
 } // namespace
@@ -477,7 +478,8 @@ size_t igemm_tile_bytes(const ConvProblem *r, bool dgrad)
 {
     const GemmTile tile = gemm_tile_of(r, dgrad);
     const Dims to = dgrad ? r->input : r->output;
-    return tile.split ? (size_t)(numel(to) * tile.split_k) * sizeof(float) : 0;
+    return tile.split_k ? (size_t)(numel(to) * tile.k_slices) * sizeof(float)
+                        : 0;
 }
 
 bool igemm_tile_run(const ConvProblem *r, const IgemmParams *p, int classes,
@@ -517,7 +519,7 @@ static int sum_parts(const ConvProblem *r, const IgemmParams *p, int classes)
 {
     GemmTile tile = gemm_tile_of(r, DGRAD);
     IgemmTileParams<DGRAD> t;
-    if (!igemm_tile_params_of(r, p, classes, &tile, &t) || tile.split ||
+    if (!igemm_tile_params_of(r, p, classes, &tile, &t) || tile.split_k ||
         t.tiles * r->win.groups > GPU_COUNTERS)
         return 0;
     const auto &last = t.cls[classes - 1];

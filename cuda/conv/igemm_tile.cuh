@@ -66,7 +66,7 @@ template <int GROUPS> struct IgemmClass {
 };
 
 /* Arguments of a launch. blockIdx.x: box; y: group of channels and tile of its
- * channels; z: class and part of split-K. */
+ * channels; z: class and slice, with split-K. */
 template <bool DGRAD> struct IgemmTileParams {
     enum { GROUPS = DGRAD ? 1 : TILE_GROUPS };
     IgemmClass<GROUPS> cls[DGRAD ? RESIDUE_CLASSES : 1];
@@ -87,7 +87,7 @@ template <bool DGRAD> struct IgemmTileParams {
     int k_channels, gemm_n;  // channels of a group: source, result
     int taps[3];             // of the whole filter
     int tiles;               // tiles along a group's channels
-    int chunks, split_k;     // chunks of channels; parts of split-K
+    int chunks, k_slices;    // chunks of channels; slices of them
     Dims extent;             // extents of the result
     int box[3], samples;     // log2 of a box's extents; its samples
     Divisor halo[3];         // extents of the halo of a sample
@@ -95,18 +95,18 @@ template <bool DGRAD> struct IgemmTileParams {
     int ahead, buffers;      // halo loads in flight; halos in shared memory
 };
 
-/* The tile and the split-K of a problem; depends on extents and precision. */
+/* The tile and the slices of a problem; depends on extents and precision. */
 struct GemmTile {
     int bm, bn;
-    int split_k; // of the chunks: each part is a sum of its own, added in order
-    bool split;  // one block for each part; else one block for all parts
+    int k_slices; // of the chunks: each is a sum of its own, added in order
+    bool split_k; // one block for each slice; else one block for all
 };
 
 /* Returns whether igemm_tile takes the precision and channels of a problem. */
 bool igemm_tile_takes(const ConvProblem *r);
 /* Bytes of Call.scratch that the pass needs, with igemm_tile_takes. */
 size_t igemm_tile_bytes(const ConvProblem *r, bool dgrad);
-/* Queues the residue classes of a pass; with split-K in several blocks they
+/* Queues the residue classes of a pass; with split-K they
  * must be all classes of the call. *done false: nothing was queued, as the halo
  * does not fit in shared memory or no tile is as requested. Otherwise returns
  * false with the reason if a launch failed. */

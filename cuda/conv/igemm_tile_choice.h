@@ -27,8 +27,8 @@ void igemm_tile_want(int number);
 int igemm_tile_taken(void);
 
 int igemm_tile_count(void);
-/* "128x64", or "128x64-split" (split-K with one block for each part); "none"
- * for TILE_NONE. */
+/* "128x64", or "128x64-split" (split-K: one block for each slice of the k
+ * axis); "none" for TILE_NONE. */
 const char *igemm_tile_name(int number);
 /* Backend.tile: NULL for a number without a tile. */
 const char *igemm_tile_listed(int number);

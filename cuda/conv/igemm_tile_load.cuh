@@ -34,7 +34,7 @@ static_assert(sizeof(TapEntry) == 4, "one word of shared memory");
 /* The coordinates of a block. */
 struct BlockCoord {
     int64_t group;       // group of channels
-    int n0, part;        // first channel in the group; part of split-K
+    int n0, part;        // first channel in the group; slice of split-K
     int sample, from[3]; // of the box's first position
 };
 
@@ -52,7 +52,7 @@ block_coord(const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k)
     s.sample = (int)rest * p.samples;
     s.group = blockIdx.y / p.tiles;
     s.n0 = (int)(blockIdx.y % p.tiles) * BN;
-    s.part = p.part_stride ? (int)blockIdx.z % p.split_k : 0;
+    s.part = p.part_stride ? (int)blockIdx.z % p.k_slices : 0;
     return s;
 }
 

@@ -20,7 +20,7 @@
 #include "cuda/conv/igemm_tile_sums.cuh"
 
 /* The warps of a tile. A warp of 32 x 32 has registers for a second sum, so its
- * float chains may end before the k axis does (split-K in one block). */
+ * float chains may end before the k axis does (k_slices in one block). */
 template <int BM, int BN> struct IgemmTileShape {
     enum {
         WM = tile_warp_rows(BM, BN),
@@ -149,7 +149,7 @@ template <Precision P, class Shape, bool DGRAD, int BN> struct IgemmWarpTile {
                                          lane / 8 % 2);
     }
 
-    /* Ends a part of split-K: adds its sum to the parts before. */
+    /* Ends a slice of the k axis: adds its sum to the slices before. */
     __device__ __forceinline__ void end_segment()
     {
         if constexpr (Shape::RESUMES) {
@@ -170,12 +170,12 @@ template <Precision P, class Shape, bool DGRAD, int BN> struct IgemmWarpTile {
     }
 };
 
-/* The first chunk of a part of split-K. */
+/* The first chunk of a slice. */
 template <bool DGRAD>
 __device__ __forceinline__ int slice_at(const IgemmTileParams<DGRAD> &p,
                                         int slice)
 {
-    return slice * p.chunks / p.split_k;
+    return slice * p.chunks / p.k_slices;
 }
 
 template <Precision P, int BM, int BN, bool DGRAD>
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     typedef IgemmTileLoad<T, BN, Shape::THREADS, DGRAD> Feed;
     DYN_SMEM(unsigned char, shared);
     const bool parts = p.part_stride;
-    const auto &k = p.cls[DGRAD ? blockIdx.z / (parts ? p.split_k : 1) : 0];
+    const auto &k = p.cls[DGRAD ? blockIdx.z / (parts ? p.k_slices : 1) : 0];
     if ((int)blockIdx.x >= k.blocks) return; // a class with fewer boxes
     const BlockCoord s = block_coord<BN>(p, k);
     int slice = s.part, chunk = parts ? slice_at(p, slice) : 0;
