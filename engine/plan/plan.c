@@ -75,7 +75,7 @@ static bool infer_op(Plan *p, int i)
                           n->where, *n->where ? ": " : "");
 
     // an operator that is the identity in evaluation is not run there
-    if ((info->flags & TRAIN) && !p->spec.train && !p->spec.draws)
+    if ((info->flags & TRAIN) && !p->spec.train && !p->spec.mc_dropout)
         p->node[i].same = p->node[n->in[0]].same;
     return true;
 }
@@ -237,9 +237,9 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     TRY(infer(p));
     find_wanted(p);
     TRY(plan_users_make(p));
-    if (!spec->plain) plan_fuse(p), plan_concat(p, true);
+    if (!spec->no_fusion) plan_fuse(p), plan_concat(p, true);
     plan_half(p);
-    if (!spec->plain) plan_deferred_norm(p);
+    if (!spec->no_fusion) plan_deferred_norm(p);
     plan_calls_make(p);
     plan_microbatches(p);
     TRY(plan_lifetimes(p) && plan_place(p));

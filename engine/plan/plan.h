@@ -27,18 +27,18 @@ typedef struct PlanSpec {
     const char *tiles;   /* valid text of tile_names.h           */
     const int *root;     /* nodes whose values stay readable     */
     int roots;
-    int loss;     /* node where the backward pass starts; -1: no backward */
-    bool train;   /* dropout on, batch norm by batch statistics  */
-    bool shared;  /* the batch is the shard of a rank: batch norm takes its
-                   * statistics over all ranks                            */
-    bool draws;   /* evaluation with dropout (Gal and Ghahramani, "Dropout as
-                   * a Bayesian approximation", ICML 2016)                */
-    bool plain;   /* one call an operator, for the whole batch: nothing is
-                   * fused or cut. On the CPU roots and gradients have the
-                   * same bits either way; on a GPU deferred norms, gradient
-                   * sums and sums of squares change roundings            */
-    bool squares; /* the caller wants plan_sqnorms, and changes no gradient
-                   * after the calls                                      */
+    int loss;        /* node where the backward pass starts; -1: no backward */
+    bool train;      /* dropout on, batch norm by batch statistics  */
+    bool shared;     /* the batch is the shard of a rank: batch norm takes its
+                      * statistics over all ranks                            */
+    bool mc_dropout; /* evaluation with dropout (Gal and Ghahramani, "Dropout as
+                      * a Bayesian approximation", ICML 2016)                */
+    bool no_fusion;  /* one call an operator, for the whole batch: nothing is
+                      * fused or cut. On the CPU roots and gradients have the
+                      * same bits either way; on a GPU deferred norms, gradient
+                      * sums and sums of squares change roundings            */
+    bool sqnorms;    /* the caller wants plan_sqnorms, and changes no gradient
+                      * after the calls                                      */
     const PlanInput *input;
     int inputs; /* all inputs that the roots need */
     /* Bytes of the pool, for a plan with a loss; 0: no limit. Above it, values
@@ -101,7 +101,7 @@ int plan_calls(const Plan *p);
 int plan_microbatched(const Plan *p);
 
 /* After a run: the partial sums of squares of gradients that calls wrote, if
- * PlanSpec.squares asked for them, and the gradients that have none. */
+ * PlanSpec.sqnorms asked for them, and the gradients that have none. */
 const SqnormPlaces *plan_sqnorms(const Plan *p);
 
 /* Give the plan its device and pool: plan_bytes bytes, aligned as by

@@ -36,7 +36,7 @@ Call plan_call(Plan *p, int i)
               .threads = p->spec.threads,
               .node = i,
               .train = p->spec.train ||
-                       (p->spec.draws && (info_of(p, i)->flags & RANDOM)),
+                       (p->spec.mc_dropout && (info_of(p, i)->flags & RANDOM)),
               .precision = op_multiplies((Op)q->attr.op) ? p->spec.precision
                                                          : PRECISION_f32,
               .no_winograd = p->spec.no_winograd,
@@ -170,7 +170,7 @@ static void bring_operands(Plan *p, int i, const Call *c)
  * the sums must be the same whether the operand is dropped or not. */
 static void bring_closed(Plan *p, int i, const Call *c)
 {
-    if (p->spec.plain) return;
+    if (p->spec.no_fusion) return;
     const unsigned bits = backend_fusions(p->spec.be, c).sums;
     for (int k = 0; k < MAX_IN; k++)
         if (c->x_norm[k] && bits >> k & 1) bring(p, operand_of(p, i, k));
@@ -273,7 +273,7 @@ void plan_calls_make(Plan *p)
     for (int i = p->spec.loss; i >= 0; i--)
         if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
             emit_backward(p, i);
-    if (!p->spec.plain) plan_grad_sums(p);
+    if (!p->spec.no_fusion) plan_grad_sums(p);
     plan_grad_sqnorm(p);
     for (int c = 0; c < p->calls; c++) p->fresh[c] = p->call[c].fresh;
 }

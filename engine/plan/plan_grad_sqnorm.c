@@ -24,8 +24,8 @@ static void leave_squares(Plan *p, int c, int k, int v, int *left)
     const int32_t count = backend_fusions(p->spec.be, call).sqnorm_parts[k];
     if (!count) return;
     q->grad_sqnorm = (Tensor){{1, 1, 1, 1, count}, F64, RANK_MAX, NULL};
-    q->sqnorm_at = p->squares.lefts;
-    p->squares.lefts += count;
+    q->sqnorm_at = p->sqnorms.lefts;
+    p->sqnorms.lefts += count;
     p->sqnorm_by = c;
     call->sums.sqnorm[k] = &q->grad_sqnorm;
     ++*left;
@@ -77,12 +77,12 @@ static void add_rest(SqnormPlaces *s, int64_t from, int64_t to)
 void plan_grad_sqnorm(Plan *p)
 {
     const Params *all = p->spec.params;
-    SqnormPlaces *s = &p->squares;
+    SqnormPlaces *s = &p->sqnorms;
     int64_t from = 0;
 
     s->lefts = s->elements = s->rests = 0;
     for (int i = 0; i < p->nodes; i++) p->node[i].grad_sqnorm.dim.c = 0;
-    if (p->spec.squares && !p->spec.plain) find_last(p);
+    if (p->spec.sqnorms && !p->spec.no_fusion) find_last(p);
 
     for (int i = 0; i < all->count; i++) {
         const Param *a = &all->list[i];
@@ -96,5 +96,5 @@ void plan_grad_sqnorm(Plan *p)
 
 const SqnormPlaces *plan_sqnorms(const Plan *p)
 {
-    return &p->squares;
+    return &p->sqnorms;
 }

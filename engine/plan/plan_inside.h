@@ -78,7 +78,7 @@ struct Plan {
     bool *mark, *reached;   /* (nodes) of plan_calls_make                   */
     MicrobatchGroup *group; /* in the order of their calls                  */
     int groups;
-    SqnormPlaces squares;
+    SqnormPlaces sqnorms;
     int sqnorm_by, sqnorm_room; /* the first call that writes partial sums of
                                  * squares, and the buffer for all; -1      */
     int group_at, microbatch; /* the group that runs now, -1, and its number */

@@ -204,7 +204,7 @@ static bool place_totals(Plan *p)
  * run. */
 static bool place_squares(Plan *p)
 {
-    const size_t bytes = (size_t)p->squares.lefts * sizeof *p->squares.left;
+    const size_t bytes = (size_t)p->sqnorms.lefts * sizeof *p->sqnorms.left;
     if (bytes) p->sqnorm_room = buffer_new(p, bytes, p->sqnorm_by, p->calls);
     return !bytes || p->sqnorm_room >= 0;
 }

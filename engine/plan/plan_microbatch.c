@@ -80,7 +80,8 @@ static MicrobatchGroup stage_from(const Plan *p, int c)
 void plan_microbatches(Plan *p)
 {
     p->groups = 0;
-    if (p->spec.plain || p->spec.train || p->spec.draws || p->spec.loss >= 0)
+    if (p->spec.no_fusion || p->spec.train || p->spec.mc_dropout ||
+        p->spec.loss >= 0)
         return;
     for (int c = 0; c < p->calls;) {
         const MicrobatchGroup s = stage_from(p, c);

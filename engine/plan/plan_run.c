@@ -23,7 +23,7 @@ void plan_bind(Plan *p, void *pool, void *dev)
     p->pool = pool;
     p->dev = dev;
     double *squares = plan_address(p, p->sqnorm_room);
-    p->squares.left = squares;
+    p->sqnorms.left = squares;
 
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];

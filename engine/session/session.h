@@ -38,13 +38,13 @@ typedef struct SessionSpec {
                     * every batch; NULL: none. All open the same session */
     const char *allreduce; /* for ranks with GPUs: see
                             * Backend.allreduce_open; NULL: "auto" */
-    bool own_norms; /* batch norm uses the statistics of this rank's shard;
-                     * running statistics are averaged after each step     */
-    bool plain;     /* no operators are fused: see PlanSpec                */
-    bool draws;     /* evaluation with dropout (plan.h), drawn from the seed and
-                     * the count of session_state                          */
-    bool dry_run;   /* on a device that is not there: parameters are not
-                     * initialised, and only session_dry_run may be called */
+    bool own_norms;  /* batch norm uses the statistics of this rank's shard;
+                      * running statistics are averaged after each step     */
+    bool no_fusion;  /* no operators are fused: see PlanSpec                */
+    bool mc_dropout; /* evaluation with dropout (plan.h), drawn from the seed
+                      * and the count of session_state */
+    bool dry_run;    /* on a device that is not there: parameters are not
+                      * initialised, and only session_dry_run may be called */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);

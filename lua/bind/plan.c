@@ -155,7 +155,7 @@ static int l_plan(lua_State *L)
                      .precision = opt_precision(L, 1),
                      .no_winograd = no_winograd,
                      .tiles = tiles,
-                     .plain = opt_bool(L, 1, "plain", false),
+                     .no_fusion = opt_bool(L, 1, "plain", false),
                      .root = all ? root : step_root,
                      .roots = all ? roots : step_roots,
                      .loss = train ? loss : -1,
@@ -303,7 +303,7 @@ static int l_launches(lua_State *L)
                         .precision = opt_precision(L, 1),
                         .no_winograd = !opt_bool(L, 1, "winograd", true),
                         .tiles = opt_string(L, 1, "tiles", ""),
-                        .plain = opt_bool(L, 1, "plain", false),
+                        .no_fusion = opt_bool(L, 1, "plain", false),
                         .dry_run = true};
     int inputs = read_input_dims(L, 1, input);
     spec.step_roots = read_step_roots(L, 1, step_root);

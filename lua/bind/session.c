@@ -541,8 +541,8 @@ static int l_session(lua_State *L)
                             (int)opt_int(L, 1, "threads", 0, 0, MAX_THREADS)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
     spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
-    spec.draws = opt_bool(L, 1, "draws", false);
-    spec.plain = opt_bool(L, 1, "plain", false);
+    spec.mc_dropout = opt_bool(L, 1, "draws", false);
+    spec.no_fusion = opt_bool(L, 1, "plain", false);
     if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
     spec.allreduce = opt_string(L, 1, "allreduce", "auto");
     spec.own_norms = opt_bool(L, 1, "own_norms", false);

@@ -51,14 +51,14 @@ int deferred_layer(Net *n, int x)
 }
 
 void deferred_plan(PlanRig *r, Net *n, const Backend *be, int y, bool train,
-                   bool plain)
+                   bool no_fusion)
 {
     const int t = net_input(n, "t", n->g.node[y].y.dim, n->g.node[y].y.rank);
     n->root[n->roots++] = y;
     n->loss = net_op(n, OP_mse, y, t, -1);
     plan_rig_open(r, n, be, 1, 2);
     r->spec.precision = PRECISION_bf16;
-    r->spec.train = train, r->spec.plain = plain;
+    r->spec.train = train, r->spec.no_fusion = no_fusion;
     REQUIRE(plan_build(&r->spec, &r->plan));
 }
 

@@ -17,7 +17,7 @@ int deferred_layer(Net *n, int x);
 /* Plans the network of `y` under a loss, in bf16; the spec may be changed
  * before it is planned again. */
 void deferred_plan(PlanRig *r, Net *n, const Backend *be, int y, bool train,
-                   bool plain);
+                   bool no_fusion);
 /* deferred_long: a plan of six layers and a conv. deferred_less: plans them
  * again with nine tenths of the bytes, so that some values are recomputed. */
 void deferred_long(PlanRig *r, Net *n, const Backend *be);

@@ -11,9 +11,9 @@
 /* How a network is trained. */
 typedef struct Way {
     Precision precision;
-    bool plain; /* nothing fused */
-    int parts;  /* of a step */
-    int count;  /* samples of a part */
+    bool no_fusion; /* nothing fused */
+    int parts;      /* of a step */
+    int count;      /* samples of a part */
 } Way;
 
 /* A layer with so many positions that dw has several partial sums; after a pool
@@ -59,7 +59,7 @@ static void open_way(Net *n, const Way *way)
                         .seed = 11,
                         .optim = &o,
                         .precision = way->precision,
-                        .plain = way->plain};
+                        .no_fusion = way->no_fusion};
     REQUIRE(session_open(&spec, &n->s));
 }
 

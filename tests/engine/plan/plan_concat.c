@@ -102,7 +102,7 @@ static Got run_case(const Case *k, How how, Arena *mem)
 
     if (!how.train) n.loss = -1;
     plan_rig_open(&r, &n, &backend_cpu, how.threads, k->x.n);
-    r.spec.plain = how.plain;
+    r.spec.no_fusion = how.plain;
     if (k->how & FIRST) freeze(&r, "p2.");
     if (k->how & SECOND) freeze(&r, "p1.");
     plan_rig_plan(&r, how.train);
@@ -196,7 +196,7 @@ TEST(implicit_concat_not_where_two_read)
             n.root[n.roots++] = net_conv(&n, outer, 16, 3);
             n.root[n.roots++] = net_conv(&n, inner, 16, 3);
             plan_rig_open(&r, &n, &backend_cpu, 1, 2);
-            r.spec.plain = plain;
+            r.spec.no_fusion = plain;
             plan_rig_plan(&r, false);
             plan_rig_run(&r, false, false, 1);
             for (int i = 0; i < n.roots; i++) {
@@ -244,7 +244,7 @@ TEST(implicit_concat_takes_less)
             int t = net_input(&n, "t", one, 2);
             if (train) n.loss = net_op(&n, OP_bce, y, t, -1);
             plan_rig_open(&r, &n, &backend_cpu, 2, 4);
-            r.spec.plain = plain, r.spec.train = train;
+            r.spec.no_fusion = plain, r.spec.train = train;
             Plan *p;
             REQUIRE(plan_build(&r.spec, &p)); // no pool is needed
             bytes[plain][train] = plan_bytes(p);

@@ -33,7 +33,7 @@ TEST(plan_half_copies_once)
 
     branches(&n);
     plan_rig_open(&r, &n, &be, 1, 2);
-    r.spec.plain = true; // no fusion: the sum and its relu are two calls
+    r.spec.no_fusion = true; // no fusion: the sum and its relu are two calls
     plan_rig_plan(&r, true);
     int calls = plan_calls(r.plan);
     size_t naive = plan_naive_bytes(r.plan);

@@ -11,7 +11,7 @@ static int calls_of(Net *n, const Backend *be, bool train, bool plain)
 {
     PlanRig r;
     plan_rig_open(&r, n, be, 1, 2);
-    r.spec.plain = plain;
+    r.spec.no_fusion = plain;
     plan_rig_plan(&r, train);
     int calls = plan_calls(r.plan);
     plan_rig_close(&r);
@@ -72,7 +72,7 @@ TEST(fused_norm_keeps_its_operand_alone)
         n.root[n.roots++] = y;
         n.loss = net_op(&n, OP_mse, y, t, -1);
         plan_rig_open(&r, &n, &backend_cpu, 1, 2);
-        r.spec.plain = plain;
+        r.spec.no_fusion = plain;
         plan_rig_plan(&r, true);
         values[plain] = plan_recomputed(r.plan).values;
         plan_rig_close(&r);
@@ -196,7 +196,7 @@ static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
     int y = layer_net(&n, l);
 
     plan_rig_open(&r, &n, &backend_cpu, threads, l->x.n);
-    r.spec.plain = plain;
+    r.spec.no_fusion = plain;
     plan_rig_plan(&r, false);
 
     // means that are not 0 and variances that are not 1

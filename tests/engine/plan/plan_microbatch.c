@@ -42,7 +42,7 @@ TEST(plan_microbatches_of_the_cpu)
     EXPECT_INT(plan_microbatched(r.plan), plan_calls(r.plan));
     const size_t bytes = plan_bytes(r.plan), naive = plan_naive_bytes(r.plan);
     plan_free(r.plan);
-    r.spec.plain = true;
+    r.spec.no_fusion = true;
     REQUIRE(plan_build(&r.spec, &r.plan));
     EXPECT_INT(plan_microbatched(r.plan), 0);
     EXPECT(2 * bytes < plan_bytes(r.plan));
@@ -53,12 +53,12 @@ TEST(plan_microbatches_of_the_cpu)
 
     // random draws depend on the sample's number in its batch; a backward pass
     // needs all samples
-    r.spec.plain = false;
-    r.spec.draws = true;
+    r.spec.no_fusion = false;
+    r.spec.mc_dropout = true;
     REQUIRE(plan_build(&r.spec, &r.plan));
     EXPECT_INT(plan_microbatched(r.plan), 0);
     plan_free(r.plan);
-    r.spec.draws = false;
+    r.spec.mc_dropout = false;
     r.spec.train = true;
     REQUIRE(plan_build(&r.spec, &r.plan));
     EXPECT_INT(plan_microbatched(r.plan), 0);
@@ -95,7 +95,7 @@ static int microbatches(Net *n, const int32_t *inputs_n, int batch)
     plan_rig_open(&r, n, &be, 2, batch);
     for (int k = 0; k < r.spec.inputs; k++)
         if (inputs_n) r.input[k].dim.n = inputs_n[k];
-    r.spec.plain = true;
+    r.spec.no_fusion = true;
     plan_rig_plan(&r, false);
     plan_rig_run(&r, false, false, 1);
     const Tensor *y = plan_value(r.plan, n->root[0]);
@@ -103,7 +103,7 @@ static int microbatches(Net *n, const int32_t *inputs_n, int batch)
     void *want = arena_alloc(&mem, bytes);
     REQUIRE(want);
     memcpy(want, y->data, bytes);
-    r.spec.plain = false;
+    r.spec.no_fusion = false;
     plan_rig_plan(&r, false);
     plan_rig_run(&r, false, false, 1);
     EXPECT(!memcmp(want, plan_value(r.plan, n->root[0])->data, bytes));

@@ -411,7 +411,7 @@ static void in_microbatches(Backend be, Precision p)
         groups += r.plan->groups;
         for (int i = 0; i < r.plan->groups; i++)
             uneven += batch[c % 4] % r.plan->group[i].each != 0;
-        r.spec.plain = true;
+        r.spec.no_fusion = true;
         plan_rig_plan(&r, false);
         EXPECT_INT(r.plan->groups, 0);
         plan_rig_close(&r);
