@@ -48,7 +48,7 @@ bool plain_cross_entropy_check(const Call *c);
  * idle rank adds 0. With one rank v does not change. */
 static inline bool sum_ranks(const Call *c, double *v, int64_t count)
 {
-    const Share *s = c->step ? &c->step->share : NULL;
+    const Shard *s = c->step ? &c->step->shard : NULL;
     if (!s || !s->ranks) return true;
     for (int64_t i = 0; i < count && s->idle; i++) v[i] = 0;
     return ranks_sum(s->ranks, v, count);
@@ -57,13 +57,13 @@ static inline bool sum_ranks(const Call *c, double *v, int64_t count)
 /* Is the batch of this call only there to keep step with the other ranks? */
 static inline bool is_idle(const Call *c)
 {
-    return c->step && c->step->share.idle;
+    return c->step && c->step->shard.idle;
 }
 
 /* Number of sample n of this call within the batch of all ranks. */
 static inline int64_t sample_number(const Call *c, int64_t n)
 {
-    return c->step->share.first + n;
+    return c->step->shard.first + n;
 }
 
 /* Backend.update, .blend and .sum_squares; `dev` is a Pool or NULL. The tests

@@ -93,7 +93,7 @@ static void stats_task(void *ctx, int64_t task, int thread)
  * if the statistics are over all ranks. */
 static bool all_ranks(Norm *m, int64_t count)
 {
-    if (!m->c->train || !m->c->step->share.norms) return true;
+    if (!m->c->train || !m->c->step->shard.sync_batch_norm) return true;
     m->sums[count] = (double)m->rows;
     if (!sum_ranks(m->c, m->sums, count + 1)) return false;
     m->all = m->sums[count];
@@ -107,7 +107,7 @@ static bool measure(Norm *m)
 {
     const Call *c = m->c;
     double step = c->attr->batch_norm.momentum;
-    bool moves = !is_idle(c) || c->step->share.norms;
+    bool moves = !is_idle(c) || c->step->shard.sync_batch_norm;
     float *running = c->x[3]->data, *spread = c->x[4]->data;
     double *saved = c->saved;
 

@@ -101,7 +101,8 @@ static const real *row_of(const Norm *m, const Tensor *t, int64_t set,
 static bool all_ranks(Norm *m, double *sums, int64_t count)
 {
     const Call *c = m->c;
-    if (call_op(c) != OP_batch_norm || m->given || !c->step->share.norms)
+    if (call_op(c) != OP_batch_norm || m->given ||
+        !c->step->shard.sync_batch_norm)
         return true;
     sums[count] = (double)m->rows;
     if (!sum_ranks(c, sums, count + 1)) return false;
@@ -150,7 +151,7 @@ static void move_running(const Norm *m, const double *var)
     const Call *c = m->c;
     double step = c->attr->batch_norm.momentum, n = m->all;
     // an idle rank with statistics of its own has no data
-    if (is_idle(c) && !c->step->share.norms) return;
+    if (is_idle(c) && !c->step->shard.sync_batch_norm) return;
     // a single value has no unbiased variance
     double unbias = n > 1 ? n / (n - 1) : 1;
     real *mean = values(c->x[3]), *spread = values(c->x[4]);

@@ -202,8 +202,8 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     const int warp = (int)threadIdx.x / WARP;
     const int wm = warp % Shape::ACROSS * Shape::WM;
     const int wn = warp / Shape::ACROSS * Shape::WN;
-    IgemmWarpTile<P, Shape, DGRAD, BN> share;
-    share.begin(p, wm, wn);
+    IgemmWarpTile<P, Shape, DGRAD, BN> warp_tile;
+    warp_tile.begin(p, wm, wn);
     __syncthreads();
 
     const int steps = (end - chunk) * k.taps;
@@ -245,18 +245,18 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         __syncthreads();
         const unsigned char *w =
             feed.ring + i % TILE_STAGES * Feed::Filter::BYTES;
-        share.multiply(halo, w, entry.move, 0);
+        warp_tile.multiply(halo, w, entry.move, 0);
         // copies are issued while the products run
         if (first) feed.next_fill(p, k.groups);
         feed.next_filter(p, k.taps);
         cp_async_commit();
         // with 16 channels or fewer the rest of the chunk is zero
         if (p.k_channels - chunk * Feed::CHUNK > Feed::CHUNK / 2)
-            share.multiply(halo, w, entry.move, 1);
+            warp_tile.multiply(halo, w, entry.move, 1);
         if (++tap < k.taps) continue;
         tap = 0;
         if (++chunk < next) continue;
-        share.end_segment();
+        warp_tile.end_segment();
         next = slice_at(p, ++slice + 1);
     }
 
@@ -266,7 +266,8 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     float *transposed = (float *)(shared + warp * TILE_TRANSPOSE);
     double *partials = (double *)(shared + Shape::TRANSPOSE_BYTES);
     if (p.sums.grads.runs || p.sums.second.runs) {
-        tile_grad_sums<D, Shape>(p, k, s, wm, wn, share, transposed, partials);
+        tile_grad_sums<D, Shape>(p, k, s, wm, wn, warp_tile, transposed,
+                                 partials);
         return;
     }
     IgemmEpilogue store = {p.result, p.second_result, p.bias, p.result_border,
@@ -274,10 +275,10 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     if (parts) store.to.data = (float *)p.result.data + s.part * p.part_stride;
 #pragma unroll
     for (int i = 0; i < Shape::FRAGMENTS; i++)
-        store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
-                       transposed, store);
+        store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn,
+                       warp_tile.of(i), transposed, store);
     if (p.sums.parts)
-        tile_y_sums<D, Shape>(p, k, s, wm, wn, share, store, partials);
+        tile_y_sums<D, Shape>(p, k, s, wm, wn, warp_tile, store, partials);
 }
 
 } // namespace

@@ -38,10 +38,10 @@ static __device__ __forceinline__ void tile_sums(
 
 /* Sums of v and v^2 over the stored values v, for the statistics of y. A warp
  * sums about the mean of its own rows. */
-template <Dtype D, class Shape, bool DGRAD, class Share>
+template <Dtype D, class Shape, bool DGRAD, class WarpTile>
 static __device__ __forceinline__ void tile_y_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
-    const BlockCoord &s, int wm, int wn, const Share &share,
+    const BlockCoord &s, int wm, int wn, const WarpTile &warp_tile,
     const IgemmEpilogue &store, double *partials)
 {
     enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS, ROWS = 2 * MF };
@@ -66,7 +66,8 @@ static __device__ __forceinline__ void tile_y_sums(
         float v[ROWS], mean = 0, m2 = 0;
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            v[i] = rounded<D>(share.of(i / 2)[j / 2][i % 2 * 2 + j % 2] + bias);
+            v[i] = rounded<D>(warp_tile.of(i / 2)[j / 2][i % 2 * 2 + j % 2] +
+                              bias);
             mean += valid[i] ? v[i] : 0;
         }
         mean = warp_sum_strided(mean, 4) * each;
@@ -122,11 +123,11 @@ template <Dtype D> struct IgemmGradSums {
 /* Stores the gradients of a warp and sums them. partials: as for tile_sums,
  * followed by room for BN float4 constants. All threads of the block must call
  * it. */
-template <Dtype D, class Shape, bool DGRAD, class Share>
+template <Dtype D, class Shape, bool DGRAD, class WarpTile>
 static __device__ __forceinline__ void tile_grad_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
-    const BlockCoord &s, int wm, int wn, const Share &share, float *transposed,
-    double *partials)
+    const BlockCoord &s, int wm, int wn, const WarpTile &warp_tile,
+    float *transposed, double *partials)
 {
     enum { BN = Shape::WN * Shape::DOWN };
     const int border = p.result_border;
@@ -154,8 +155,8 @@ static __device__ __forceinline__ void tile_grad_sums(
                               {}};
 #pragma unroll
     for (int i = 0; i < Shape::FRAGMENTS; i++)
-        store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
-                       transposed, store);
+        store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn,
+                       warp_tile.of(i), transposed, store);
 #pragma unroll
     for (int i = 0; i < 2 * 8; i++) {
         const float sum = warp_sum_strided(store.sum[i / 8].v[i % 8], 4);

@@ -63,8 +63,8 @@ __global__ void step_begin_kernel(Control *k, Step *step, float *loss_grad,
 {
     step->seed = k->order.seed;
     step->count = k->state.count;
-    step->share.first = k->order.first;
-    step->share.idle = k->order.idle;
+    step->shard.first = k->order.first;
+    step->shard.idle = k->order.idle;
     // an idle rank contributes no gradient
     *loss_grad =
         k->order.idle ? 0 : (float)(k->state.scale.by * k->order.share);

@@ -64,9 +64,9 @@ static inline void moves(double bytes, double flops = 0)
  * all-reduced (gpu_allreduce) and an idle rank contributes nothing. Kernels
  * read from gpu_step whether the rank is idle, so one captured CUDA graph
  * serves both cases. */
-static inline bool is_shared(const Call *c)
+static inline bool is_sharded(const Call *c)
 {
-    return c->step && c->step->share.ranks;
+    return c->step && c->step->shard.ranks;
 }
 
 /* *p = v or *p += v. */

@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     __syncthreads();
     if (threadIdx.x) return;
     if (!own) return region_end(g, all, y, factors);
-    for (int k = 0; k < ALL; k++) own[k] = step->share.idle ? 0 : all[k];
+    for (int k = 0; k < ALL; k++) own[k] = step->shard.idle ? 0 : all[k];
 }
 
 /* The same from the sums of all ranks. */
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(BLOCK)
     block_sums<SUMS>(sum, all);
     __syncthreads();
     const int k = (int)threadIdx.x;
-    if (k < SUMS) parts[k * channels + c] = step->share.idle ? 0 : all[k];
+    if (k < SUMS) parts[k * channels + c] = step->shard.idle ? 0 : all[k];
 }
 
 // -- gradient ----------------------------------------------------------------
@@ -411,7 +411,7 @@ bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
     const int64_t pairs = sets * channels;
     Coef *coef = (Coef *)c->saved;
     Factors *factors = (Factors *)(coef + pairs);
-    const bool shared = is_shared(c), each = shared && g.per_sample;
+    const bool shared = is_sharded(c), each = shared && g.per_sample;
     const Step *step = gpu_step(c->dev);
 
     if (shared && !each) {

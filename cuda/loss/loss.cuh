@@ -200,7 +200,7 @@ template <int K> struct Own {
     const Step *step;
     __device__ void operator()(const double *sum) const
     {
-        for (int k = 0; k < K; k++) to[k] = step->share.idle ? 0 : sum[k];
+        for (int k = 0; k < K; k++) to[k] = step->shard.idle ? 0 : sum[k];
     }
 };
 
@@ -208,7 +208,7 @@ template <int K> struct Own {
 template <int K, class F>
 static bool finish(const Call *c, const F &f, double *parts, int count)
 {
-    if (!is_shared(c)) return finish_here<K>(c, f, parts, count);
+    if (!is_sharded(c)) return finish_here<K>(c, f, parts, count);
     return finish_here<K>(c, Own<K>{parts, gpu_step(c->dev)}, parts, count) &&
            gpu_allreduce(c->dev, parts, F64, K, 1) &&
            finish_here<K>(c, f, parts, 1);
@@ -330,8 +330,8 @@ template <class T> static bool mean_fwd(const Call *c, const T &term)
     double *parts = (double *)c->scratch;
     int count = view4_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
                                        numel(c->x[0]->dim), parts,
-                                       is_shared(c) ? NULL : y);
-    return count && (!is_shared(c) || finish<2>(c, Mean{y}, parts, count));
+                                       is_sharded(c) ? NULL : y);
+    return count && (!is_sharded(c) || finish<2>(c, Mean{y}, parts, count));
 }
 
 /* A single part with a value that the host knows. */
@@ -362,7 +362,7 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
             !finish<1>(c, Inverse{inverse, (double)(all / own)}, parts, count))
             return false;
         f.inverse = inverse;
-    } else if (is_shared(c)) {
+    } else if (is_sharded(c)) {
         double *part = (double *)c->scratch;
         float *inverse = (float *)(part + 1);
         moves(sizeof *part);

@@ -116,7 +116,7 @@ static __device__ __forceinline__ void grad_sums_finish(const GradSums &by,
     if (!by.line) return;
     const double gamma = by.gamma ? (double)by.gamma[c] : 1;
     double x_coef = 0, offset = 0;
-    if (!by.step->share.idle)
+    if (!by.step->shard.idle)
         norm_bwd_terms(gamma, s, by.rows, sum, sum_x, &x_coef, &offset);
     by.line[c] = norm_bwd_line(by.norm_on_load.table[c], s, x_coef, offset);
 }

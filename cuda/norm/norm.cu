@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(BLOCK)
  * rows to the totals of this rank. An idle rank contributes zeros. */
 __global__ void __launch_bounds__(BLOCK) norm_bwd_rank_sums_kernel(const Norm p)
 {
-    const bool idle = p.stats_out.step->share.idle;
+    const bool idle = p.stats_out.step->shard.idle;
     EACH(i, 2 * p.channels + 1)
     {
         if (i == 2 * p.channels)
@@ -189,7 +189,7 @@ __device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
                                                  double *x_coef, double *offset)
 {
     *x_coef = *offset = 0;
-    if (p.given || p.stats_out.step->share.idle) return;
+    if (p.given || p.stats_out.step->shard.idle) return;
     const double gamma = p.stats_out.gamma ? (double)p.stats_out.gamma[c] : 1;
     const double n =
         p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
@@ -416,7 +416,7 @@ bool norm_bwd_sums(const Call *c, Norm *p)
         return false;
     if (!p->out || p->single_row) return true;
 
-    if (norm_is_joined(c, *p)) {
+    if (uses_sync_batch_norm(c, *p)) {
         p->joined = p->total;
         LAUNCH(norm_bwd_rank_sums_kernel, blocks_for(2 * p->channels + 1),
                BLOCK, 0, stream, *p);
@@ -491,7 +491,7 @@ bool deferred_norm_keep(const Call *c, NormStatsOut *stats_out, double *rows)
     const Norm p = norm_of(&n);
     *stats_out = p.stats_out, *rows = (double)p.rows;
     stats_out->table = norm_on_load_table(c->saved, p.channels);
-    return !norm_is_joined(&n, p);
+    return !uses_sync_batch_norm(&n, p);
 }
 
 // a recomputed convolution stores the same y and saved the same statistics
@@ -521,7 +521,7 @@ bool deferred_norm_bwd_on_load(const Call *c, float4 *table, NormBwd *s)
     const Call n = norm_of_deferred(c);
     NormBwdParams p = {};
     p.norm = norm_of(&n);
-    const bool joined = norm_is_joined(&n, p.norm);
+    const bool joined = uses_sync_batch_norm(&n, p.norm);
     const bool puts = c->sums.dy && !c->sums.written;
     s->x = c->y->data, s->leak = act_of(c->act).leak;
     s->table = table;

@@ -102,7 +102,7 @@ static __device__ __forceinline__ void store_channel_stats(
 {
     double mean, var;
     moments_by(n, sum, square, &mean, &var);
-    store_stats(k, c, n, mean, var, !k.step->share.idle);
+    store_stats(k, c, n, mean, var, !k.step->shard.idle);
 }
 
 /* The coefficients of dx besides that of dy, for n values with these sums of u
@@ -172,10 +172,10 @@ static __device__ __forceinline__ ChannelStats channel_stats_of(const Norm &p,
 }
 
 /* Are the statistics taken over the batch of all ranks? */
-static inline bool norm_is_joined(const Call *c, const Norm &p)
+static inline bool uses_sync_batch_norm(const Call *c, const Norm &p)
 {
-    return c->attr->op == OP_batch_norm && !p.given && is_shared(c) &&
-           c->step->share.norms;
+    return c->attr->op == OP_batch_norm && !p.given && is_sharded(c) &&
+           c->step->shard.sync_batch_norm;
 }
 
 /* In norm.cu: the deferred batch_norm of a call c as a call of its own on the y

@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_all_stats(const Norm &p, int64_t set,
         }
         moments(p, set, group, sum, &mean, &var);
         store_stats(p.stats_out, set * p.count + group, (double)p.rows * per,
-                    mean, var, !p.stats_out.step->share.idle);
+                    mean, var, !p.stats_out.step->shard.idle);
     }
 }
 
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(BLOCK) norm_stats_finish_kernel(const Norm p)
     moments(p, &mean, &var);
     if (threadIdx.x) return;
     store_stats(p.stats_out, blockIdx.x, (double)p.rows * p.per.by, mean, var,
-                !p.stats_out.step->share.idle);
+                !p.stats_out.step->shard.idle);
 }
 
 /* The values that the ranks all-reduce: sums of d and d^2, d = x - about, and
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(BLOCK)
     norm_stats_rank_sums_kernel(const Norm p)
 {
     const int c = (int)blockIdx.x;
-    const double n = p.stats_out.step->share.idle ? 0 : (double)p.rows;
+    const double n = p.stats_out.step->shard.idle ? 0 : (double)p.rows;
     double mean, var;
     moments(p, &mean, &var);
     if (threadIdx.x) return;
@@ -205,7 +205,7 @@ bool groups_are_whole(const Norm &p)
 
 bool norm_measure(const Call *c, Norm *p)
 {
-    const bool joined = norm_is_joined(c, *p);
+    const bool joined = uses_sync_batch_norm(c, *p);
     if (!p->about_0) {
         if (!joined && groups_are_whole(*p))
             p->counters =

@@ -65,7 +65,7 @@ __device__ __forceinline__ Slot slot_of(const Attend &p)
     b.dy = p.dy + b.n * p.positions * p.width + b.head * p.depth;
     b.line = (b.n * p.heads + b.head) * p.positions;
     b.rng = attend_rng(p.step->seed, p.step->count, p.node,
-                       b.n + p.step->share.first, p.heads, b.head);
+                       b.n + p.step->shard.first, p.heads, b.head);
     return b;
 }
 

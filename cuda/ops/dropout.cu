@@ -48,7 +48,7 @@ __device__ __forceinline__ void draw(const Drop &p, uint32_t sample,
     uint32_t word[DRAWS];
     r.seed = p.step->seed, r.stream = RNG_DROPOUT, r.op = (uint16_t)p.node;
     r.epoch = (uint32_t)p.step->count;
-    r.sample = sample + (uint32_t)p.step->share.first;
+    r.sample = sample + (uint32_t)p.step->shard.first;
     rng_block(&r, block, word);
     for (int i = 0; i < DRAWS; i++)
         factor[i] = p.all ? 1 : rng_unit(word[i]) >= p.p ? p.factor : 0;

@@ -45,7 +45,7 @@ typedef struct LoaderOptions {
     int32_t only_count;
     uint64_t seed; /* of the order                                     */
     /* This process is number `rank` of `ranks` that divide the work; 0 and 1:
-     * there is one process. It makes its shard of every batch (ranks_share), or
+     * there is one process. It makes its shard of every batch (ranks_shard), or
      * with whole_batches every batch with number modulo `ranks` equal to
      * `rank`, and passes over the others only in seeking. Extents are those of
      * whole batches. */

@@ -29,7 +29,7 @@ static void take_share(const Loader *l, Slot *s)
     Batch *b = &s->batch;
     b->whole = b->count;
     if (o->ranks < 2 || o->whole_batches) return;
-    b->count = ranks_share(b->whole, o->rank, o->ranks, &b->first);
+    b->count = ranks_shard(b->whole, o->rank, o->ranks, &b->first);
     b->idle = b->count == 0;
     if (b->idle) b->count = 1;
     if (b->first == b->whole) b->first--;

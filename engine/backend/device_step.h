@@ -79,7 +79,7 @@ typedef struct StepParams {
     double lr;
     double clip_norm; /* <= 0: no clipping              */
     double share;     /* weight in the mean: 1/parts    */
-    int64_t first;    /* with several ranks: see Share in op.h */
+    int64_t first;    /* with several ranks: see Shard in op.h */
     bool idle;
 } StepParams;
 

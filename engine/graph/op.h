@@ -115,13 +115,13 @@ Window op_window(const Attr *a, const Tensor *w);
 /* The shard of a batch that this rank runs, where several processes (ranks.h)
  * share one batch. A kernel whose result depends on other samples sums over
  * all ranks. All zero: the whole batch. */
-typedef struct Share {
-    struct Ranks *ranks; /* NULL: no other rank                            */
-    int64_t first;       /* number of the first sample in the whole batch  */
-    bool idle;           /* the batch has no sample for this rank: it runs a
-                          * copy of another rank's, which counts nowhere   */
-    bool norms;          /* batch norm takes its statistics over all ranks */
-} Share;
+typedef struct Shard {
+    struct Ranks *ranks;  /* NULL: no other rank                            */
+    int64_t first;        /* number of the first sample in the whole batch  */
+    bool idle;            /* the batch has no sample for this rank: it runs a
+                           * copy of another rank's, which counts nowhere   */
+    bool sync_batch_norm; /* batch norm takes its statistics over all ranks */
+} Shard;
 
 /* The state of one run of a plan. A random draw depends on it, on the number of
  * the node and on the number of the sample in the whole batch, on nothing
@@ -129,7 +129,7 @@ typedef struct Share {
 typedef struct Step {
     uint64_t seed;
     int64_t count; /* optimiser steps so far */
-    Share share;
+    Shard shard;
 } Step;
 
 /* Bits above the bits of the operands: dy (Storage.copies); y and dy, y with

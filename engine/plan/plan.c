@@ -68,8 +68,8 @@ static bool infer_op(Plan *p, int i)
         return *n->where ? within("%s", n->where) : false;
 
     // the unbiased variance divides by n - 1
-    if (n->attr.op == OP_batch_norm && p->spec.train && !p->spec.shared &&
-        x[0].dim.n * positions(x[0].dim) == 1)
+    if (n->attr.op == OP_batch_norm && p->spec.train &&
+        !p->spec.sync_batch_norm && x[0].dim.n * positions(x[0].dim) == 1)
         return fail_usage("%s%sbatch_norm: one value a channel has no "
                           "variance; train with a batch of 2 or more",
                           n->where, *n->where ? ": " : "");

@@ -27,10 +27,10 @@ typedef struct PlanSpec {
     const char *tiles;   /* valid text of tile_names.h           */
     const int *root;     /* nodes whose values stay readable     */
     int roots;
-    int loss;        /* node where the backward pass starts; -1: no backward */
-    bool train;      /* dropout on, batch norm by batch statistics  */
-    bool shared;     /* the batch is the shard of a rank: batch norm takes its
-                      * statistics over all ranks                            */
+    int loss;   /* node where the backward pass starts; -1: no backward */
+    bool train; /* dropout on, batch norm by batch statistics  */
+    bool sync_batch_norm; /* the batch is the shard of a rank: batch norm takes
+                           * its statistics over all ranks */
     bool mc_dropout; /* evaluation with dropout (Gal and Ghahramani, "Dropout as
                       * a Bayesian approximation", ICML 2016)                */
     bool no_fusion;  /* one call an operator, for the whole batch: nothing is

@@ -193,7 +193,7 @@ bool plan_run(Plan *p, const PlanRun *run)
 {
     int calls;
 
-    // a prepared device has its own step; calls read Step.share here
+    // a prepared device has its own step; calls read Step.shard here
     p->step = run->step;
     if (!prepare(p, run, &calls)) return false;
     double begin = trace_now(run->trace);

@@ -72,7 +72,7 @@ bool ranks_gather(Ranks *r, const void *mine, size_t bytes, void *all);
 
 /* Returns the size of a rank's shard of a batch of `count`: samples [*first,
  * *first + result), contiguous; smaller shards come first. 0: empty shard. */
-static inline int ranks_share(int count, int rank, int ranks, int *first)
+static inline int ranks_shard(int count, int rank, int ranks, int *first)
 {
     *first = (int)((int64_t)count * rank / ranks);
     return (int)((int64_t)count * (rank + 1) / ranks) - *first;

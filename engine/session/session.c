@@ -146,7 +146,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     s->trains = spec->optim && spec->loss >= 0;
     s->careful = getenv("SEG_CAREFUL") != NULL;
     if (spec->precision == PRECISION_f16) s->spec.scaled = true;
-    session_share(s, 0, false);
+    session_set_shard(s, 0, false);
     s->state.scale.by = s->spec.scaled ? LOSS_SCALE_FIRST : 1;
     s->grad_scale = 1;
     s->root = mem_alloc(((size_t)spec->roots + 1) * sizeof *s->root);
@@ -207,7 +207,7 @@ void session_close(Session *s)
     }
     trace_drop(s->trace);
     mem_free(s->param_range);
-    mem_free(s->norms);
+    mem_free(s->bn_sums);
     mem_free(s->before);
     mem_free(s->root);
     mem_free(s->step_root);
@@ -271,7 +271,8 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .train = train,
                      .mc_dropout = s->spec.mc_dropout,
                      .no_fusion = s->spec.no_fusion,
-                     .shared = s->spec.ranks && !s->spec.own_norms,
+                     .sync_batch_norm =
+                         s->spec.ranks && !s->spec.local_batch_norm,
                      // gradients summed over ranks have other squares
                      .sqnorms = !s->spec.ranks,
                      .input = input,
@@ -419,12 +420,13 @@ bool session_read(Session *s, Plan *p, int node, float *user)
     return ok;
 }
 
-void session_share(Session *s, int64_t first, bool idle)
+void session_set_shard(Session *s, int64_t first, bool idle)
 {
-    s->share = (Share){.ranks = s->spec.ranks,
-                       .first = first,
-                       .idle = idle,
-                       .norms = s->spec.ranks && !s->spec.own_norms};
+    s->shard =
+        (Shard){.ranks = s->spec.ranks,
+                .first = first,
+                .idle = idle,
+                .sync_batch_norm = s->spec.ranks && !s->spec.local_batch_norm};
 }
 
 /* A forward run; evaluation uses only its own inputs. */
@@ -433,7 +435,7 @@ static PlanRun forward_run(Session *s, const Plan *p)
     s->part = 0;
     PlanRun run = {
         .step = step_here(s), .careful = s->careful, .trace = s->trace};
-    if (!plan_trains(p)) run.step.share = (Share){0};
+    if (!plan_trains(p)) run.step.shard = (Shard){0};
     return run;
 }
 
@@ -508,8 +510,8 @@ bool session_blame(Session *s, Plan *p, char *text, size_t room, Blame *more)
     s->part = 0;
     Step step = step_here(s);
     // ranks may find it at different calls: each searches alone
-    step.share.ranks = NULL;
-    step.share.norms = false;
+    step.shard.ranks = NULL;
+    step.shard.sync_batch_norm = false;
     if (!keep_running(s)) return false;
     bool ok = plan_blame(p, &step, text, room, more);
     return restore_running(s) && ok;

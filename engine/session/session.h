@@ -38,8 +38,9 @@ typedef struct SessionSpec {
                     * every batch; NULL: none. All open the same session */
     const char *allreduce; /* for ranks with GPUs: see
                             * Backend.allreduce_open; NULL: "auto" */
-    bool own_norms;  /* batch norm uses the statistics of this rank's shard;
-                      * running statistics are averaged after each step     */
+    bool local_batch_norm; /* batch norm uses the statistics of this rank's
+                            * shard; running statistics are averaged after each
+                            * step     */
     bool no_fusion;  /* no operators are fused: see PlanSpec                */
     bool mc_dropout; /* evaluation with dropout (plan.h), drawn from the seed
                       * and the count of session_state */
@@ -81,10 +82,10 @@ bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from);
 bool session_read(Session *s, Plan *p, int node, float *user);
 
 /* Sets the shard of a batch that runs in training mode from now on: `first` is
- * the number of its first sample in the batch; `idle`: see Share. Sums, losses
+ * the number of its first sample in the batch; `idle`: see Shard. Sums, losses
  * included, go over all ranks of the session, so each rank sees the loss of the
  * whole batch. */
-void session_share(Session *s, int64_t first, bool idle);
+void session_set_shard(Session *s, int64_t first, bool idle);
 
 /* Runs forward only. */
 bool session_run(Session *s, Plan *p);
@@ -147,9 +148,9 @@ bool session_swap(Session *s);
  * (PyTorch's update_bn): begin, then add after each session_run in training
  * mode, then end. In between they must not be read. A norm of momentum 0 keeps
  * its statistics. */
-bool session_norms_begin(Session *s);
-bool session_norms_add(Session *s);
-bool session_norms_end(Session *s);
+bool session_update_bn_begin(Session *s);
+bool session_update_bn_add(Session *s);
+bool session_update_bn_end(Session *s);
 
 Params *session_params(Session *s);
 const Backend *session_backend(const Session *s);

@@ -66,7 +66,7 @@ static double momentum_of(const Session *s, int node)
 }
 
 /* Copies the statistics to `before` and zeroes all that have a momentum. */
-static bool clear_norms(Session *s)
+static bool clear_running_stats(Session *s)
 {
     const Params *q = &s->params;
     size_t real = dtype_bytes(s->be->real);
@@ -85,15 +85,15 @@ static bool clear_norms(Session *s)
     return s->be->upload(s->dev, at, s->before, (size_t)count * real);
 }
 
-bool session_norms_begin(Session *s)
+bool session_update_bn_begin(Session *s)
 {
     int64_t count;
     running_at(s, &count);
     CHECK(s->under_way == 0);
-    mem_free(s->norms);
-    s->norms_batches = 0;
-    s->norms = mem_alloc(((size_t)count + 1) * sizeof *s->norms);
-    return s->norms && clear_norms(s);
+    mem_free(s->bn_sums);
+    s->bn_batches = 0;
+    s->bn_sums = mem_alloc(((size_t)count + 1) * sizeof *s->bn_sums);
+    return s->bn_sums && clear_running_stats(s);
 }
 
 /* Returns number i of `before`. */
@@ -103,37 +103,37 @@ static double before_at(const Session *s, int64_t i)
     return tensor_get(&t, i);
 }
 
-bool session_norms_add(Session *s)
+bool session_update_bn_add(Session *s)
 {
     int64_t count;
     char *at = running_at(s, &count);
-    CHECK(s->norms);
+    CHECK(s->bn_sums);
     if (!s->be->download(s->dev, s->before, at,
                          (size_t)count * dtype_bytes(s->be->real)))
         return false;
-    for (int64_t i = 0; i < count; i++) s->norms[i] += before_at(s, i);
-    s->norms_batches++;
-    return clear_norms(s);
+    for (int64_t i = 0; i < count; i++) s->bn_sums[i] += before_at(s, i);
+    s->bn_batches++;
+    return clear_running_stats(s);
 }
 
-bool session_norms_end(Session *s)
+bool session_update_bn_end(Session *s)
 {
     const Params *q = &s->params;
     bool ok = true;
-    CHECK(s->norms && s->norms_batches > 0);
+    CHECK(s->bn_sums && s->bn_batches > 0);
 
     for (int i = 0; ok && i < q->count; i++) {
         const Param *a = &q->list[i];
         double m = a->trained ? 0 : momentum_of(s, a->node);
         if (m == 0) continue;
         // statistics have one axis: user order and memory order are equal
-        double *sum = s->norms + (a->at - q->trained);
+        double *sum = s->bn_sums + (a->at - q->trained);
         for (int64_t k = 0; k < numel(a->dim); k++)
-            sum[k] /= m * (double)s->norms_batches;
+            sum[k] /= m * (double)s->bn_batches;
         ok = params_write(q, i, PARAM_VALUE, 0, sum);
     }
 
-    mem_free(s->norms);
-    s->norms = NULL;
+    mem_free(s->bn_sums);
+    s->bn_sums = NULL;
     return ok;
 }

@@ -55,13 +55,13 @@ struct Session {
     bool least;        /* if the budget cannot be met: the closest plan */
     size_t lent;       /* bytes that other objects hold on dev          */
     void *before;      /* running statistics at the start of a step     */
-    double *norms;     /* sums while statistics are computed again,
+    double *bn_sums;   /* sums while statistics are computed again,
                         * and the number of their batches; or NULL      */
-    int64_t norms_batches;
+    int64_t bn_batches;
     Readback *readback; /* values that session_keep appends          */
     Trace *trace;       /* NULL: not traced; one reference           */
     int part;           /* of this step, from 0: see step_here       */
-    Share share;        /* of the batch that is run in training mode */
+    Shard shard;        /* of the batch that is run in training mode */
 
     /* the training step */
     StepState state;         /* over all runs of a network               */
@@ -88,7 +88,7 @@ struct Session {
 static inline Step step_here(const Session *s)
 {
     uint64_t key = (uint64_t)s->part * 0x9E3779B97F4A7C15u;
-    return (Step){s->spec.seed ^ key, s->state.count, s->share};
+    return (Step){s->spec.seed ^ key, s->state.count, s->shard};
 }
 
 /* Copy the running statistics to the host, in case a step is undone; and

@@ -124,8 +124,8 @@ static bool read_loss(Session *s, Plan *p, double *loss)
 
 /* All-reduces the gradients. Before, each rank has the contribution of its
  * shard to the gradient of the batch's loss; after, all ranks have the sum.
- * Running statistics are equal on all ranks; with own_norms each rank has its
- * own, and they are averaged. */
+ * Running statistics are equal on all ranks; with local_batch_norm each rank
+ * has its own, and they are averaged. */
 static bool join_ranks(Session *s)
 {
     const Params *q = &s->params;
@@ -135,7 +135,7 @@ static bool join_ranks(Session *s)
 
     if (!r) return true;
     if (!ranks_sum_values(r, q->grad, real, q->trained)) return false;
-    if (!s->spec.own_norms) return true;
+    if (!s->spec.local_batch_norm) return true;
     char *at = (char *)q->value + (size_t)q->trained * dtype_bytes(real);
     if (!ranks_sum_values(r, at, real, count)) return false;
     for (int64_t i = 0; i < count; i++)
@@ -173,7 +173,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
                    .trace = s->trace,
                    // an idle rank contributes nothing
                    .seed_grad =
-                       s->share.idle ? 0 : s->state.scale.by / part->parts};
+                       s->shard.idle ? 0 : s->state.scale.by / part->parts};
     *out = (StepResult){0};
     s->grad_scale = s->state.scale.by;
     if (part->first && !keep_running(s)) return false;
@@ -242,7 +242,7 @@ static bool queue_join(Session *s)
     char *running =
         (char *)q->value + (size_t)q->trained * dtype_bytes(be->real);
     return be->allreduce(s->dev, q->grad, be->real, q->trained, 1) &&
-           (!s->spec.own_norms ||
+           (!s->spec.local_batch_norm ||
             be->allreduce(s->dev, running, be->real, q->total - q->trained,
                           1.0 / r->count));
 }
@@ -345,8 +345,8 @@ static bool queue_part(Session *s, Plan *p, const StepPart *part)
                         .lr = part->lr,
                         .clip_norm = part->clip_norm,
                         .share = 1.0 / part->parts,
-                        .first = s->share.first,
-                        .idle = s->share.idle};
+                        .first = s->shard.first,
+                        .idle = s->shard.idle};
 
     if (!open_device_step(s) || !t->order(s->dev, s->device_step, &order))
         return false;

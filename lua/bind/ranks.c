@@ -172,13 +172,13 @@ static int l_unpack(lua_State *L)
 
 /* == sessions ========================================================== */
 
-/* s:share(first, idle): the next runs in training mode are the shard of a batch
+/* s:shard(first, idle): the next runs in training mode are the shard of a batch
  * that begins at sample `first` of the batch, from 0 */
-static int l_share(lua_State *L)
+static int l_shard(lua_State *L)
 {
     Session *s = check_session(L, 1);
     int64_t first = check_int(L, 2, "first", 0, INT32_MAX);
-    session_share(s, first, lua_toboolean(L, 3));
+    session_set_shard(s, first, lua_toboolean(L, 3));
     return 0;
 }
 
@@ -206,7 +206,7 @@ void bind_ranks(lua_State *L)
                                          {"time_waiting", l_time_waiting},
                                          {NULL, NULL}};
     static const luaL_Reg methods[] = {
-        {"share", l_share}, {"digest", l_digest}, {NULL, NULL}};
+        {"shard", l_shard}, {"digest", l_digest}, {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "ranks");
     luaL_getmetatable(L, "seg.session");

@@ -516,13 +516,13 @@ static int l_facts(lua_State *L)
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
- * ranks=false, own_norms=false, allreduce="auto", winograd=true, tiles="",
- * plain=false, step_roots=nil} -> session with parameters drawn from the seed.
- * draws: dropout in evaluation too. Without `optim` it has neither gradients
- * nor moments. limit, average: bytes on the device and whether weights will be
- * averaged, see SessionSpec. ranks: trained by all ranks, each with its shard
- * of a batch (see share). allreduce: its transport between GPUs, see
- * Backend.allreduce_open. winograd: false is Call.no_winograd. tiles: see
+ * ranks=false, local_batch_norm=false, allreduce="auto", winograd=true,
+ * tiles="", plain=false, step_roots=nil} -> session with parameters drawn from
+ * the seed. draws: dropout in evaluation too. Without `optim` it has neither
+ * gradients nor moments. limit, average: bytes on the device and whether
+ * weights will be averaged, see SessionSpec. ranks: trained by all ranks, each
+ * with its shard of a batch (see share). allreduce: its transport between GPUs,
+ * see Backend.allreduce_open. winograd: false is Call.no_winograd. tiles: see
  * tile_names.h. plain: no operator is fused with another. step_roots: the roots
  * that step() and queue() leave readable, in addition to the loss; nil: all. */
 static int l_session(lua_State *L)
@@ -545,7 +545,7 @@ static int l_session(lua_State *L)
     spec.no_fusion = opt_bool(L, 1, "plain", false);
     if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
     spec.allreduce = opt_string(L, 1, "allreduce", "auto");
-    spec.own_norms = opt_bool(L, 1, "own_norms", false);
+    spec.local_batch_norm = opt_bool(L, 1, "local_batch_norm", false);
     spec.averages = opt_bool(L, 1, "average", false);
     spec.roots = read_roots(L, 1, root);
     spec.step_roots = read_step_roots(L, 1, step_root);

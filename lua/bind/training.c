@@ -59,13 +59,13 @@ static int l_swap(lua_State *L)
     return 0;
 }
 
-/* s:norms("begin" | "add" | "end"): computes the running statistics anew; "add"
- * after each forward(batch, true) */
-static int l_norms(lua_State *L)
+/* s:update_bn("begin" | "add" | "end"): computes the running statistics anew;
+ * "add" after each forward(batch, true) */
+static int l_update_bn(lua_State *L)
 {
     static const char *const names[] = {"begin", "add", "end", NULL};
     static bool (*const calls[])(Session *) = {
-        session_norms_begin, session_norms_add, session_norms_end};
+        session_update_bn_begin, session_update_bn_add, session_update_bn_end};
     Session *s = check_session(L, 1);
     if (!calls[luaL_checkoption(L, 2, NULL, names)](s)) return raise_error(L);
     return 0;
@@ -85,10 +85,13 @@ static int l_begin_at(lua_State *L)
 // adds to seg.session, which exists already
 void bind_training(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        {"group", l_group}, {"ema", l_ema},     {"average", l_average},
-        {"swap", l_swap},   {"norms", l_norms}, {"begin_at", l_begin_at},
-        {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"group", l_group},
+                                       {"ema", l_ema},
+                                       {"average", l_average},
+                                       {"swap", l_swap},
+                                       {"update_bn", l_update_bn},
+                                       {"begin_at", l_begin_at},
+                                       {NULL, NULL}};
     luaL_getmetatable(L, "seg.session");
     lua_getfield(L, -1, "__index");
     luaL_setfuncs(L, methods, 0);

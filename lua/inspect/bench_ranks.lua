@@ -20,7 +20,7 @@ local M = {}
 
 local ROUNDS = bench.ROUNDS
 
--- The number of samples of this rank, as ranks_share of engine/ranks/ranks.h, and its first from 0.
+-- The number of samples of this rank, as ranks_shard of engine/ranks/ranks.h, and its first from 0.
 local function share(batch)
   local first = batch * ranks.rank // ranks.count
   return batch * (ranks.rank + 1) // ranks.count - first, first
@@ -69,7 +69,7 @@ function M.command(r)
   local count, first = share(v.batch)
   local feeds, session = bench.feeds(r, count), recipes.session(r, "train")
   local facts = session:facts()
-  session:share(first, false)
+  session:shard(first, false)
   session:step(feeds, { lr = 0 }) -- allocates memory
   local ms, spent, _, sent, met = steps(session, feeds, false)
   local inside, wait = facts.transport:match("^NCCL"), 0

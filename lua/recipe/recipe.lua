@@ -416,7 +416,7 @@ function M.session(r, purpose, device, precision, draws, alone, plain)
     device = device or v.device, precision = precision or v.precision,
     winograd = v.winograd, tiles = v.tiles,
     threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
-    ranks = purpose == "train" and not alone and ranks.count > 1, own_norms = not v.sync_norm,
+    ranks = purpose == "train" and not alone and ranks.count > 1, local_batch_norm = not v.sync_norm,
     allreduce = v.allreduce, plain = plain or not v.fuse,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil, limit = budget.limit(),

@@ -12,7 +12,7 @@ local evaluate = require "seg.evaluate.evaluate"
 local gpu_usage = require "seg.train.gpu_usage"
 local hooks = require "seg.train.hooks"
 local manifest = require "seg.report.manifest"
-local norms = require "seg.train.norms"
+local grad_norms = require "seg.train.grad_norms"
 local opened = require "seg.data.opened"
 local page = require "seg.report.page"
 local picture = require "seg.report.picture"
@@ -58,7 +58,7 @@ function M.open(run)
   end
   rec.events = try(tfevents.open, run.folder, run.state.epoch)
   rec.samples = try(samples.open, run, run.state.epoch)
-  rec.norms = run.values.grad_norms and try(norms.open, run.folder, run.state.epoch) or nil
+  rec.norms = run.values.grad_norms and try(grad_norms.open, run.folder, run.state.epoch) or nil
   rec.watch = hooks.watch(run)
   rec.watch.say()
   return rec

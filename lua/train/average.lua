@@ -72,16 +72,16 @@ local function norms(run)
   local loader, any = run.data.train.loader, false
   for _, p in ipairs(run.session:params()) do any = any or not p.trained end
   if not any then return true end
-  run.session:norms("begin")
+  run.session:update_bn("begin")
   loader:seek(run.state.epoch, 0)
   for _ = 1, (loader:batches()) do
     local batch = loader:next()
-    run.session:share(batch.first, batch.idle)
+    run.session:shard(batch.first, batch.idle)
     run.session:forward(opened.feeds(batch, run.names, run.recipe), true)
-    run.session:norms("add")
+    run.session:update_bn("add")
     if ranks.stopped() then return false end
   end
-  run.session:norms("end")
+  run.session:update_bn("end")
   return true
 end
 

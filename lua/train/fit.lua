@@ -66,7 +66,7 @@ local function queue(run, number, batches)
   local r, group = run.recipe, number % run.recipe.accumulate
   local last = group == r.accumulate - 1 or number == batches - 1
   local batch, lr = run.data.train.loader:next(), rate(run, number, batches)
-  run.session:share(batch.first, batch.idle)
+  run.session:shard(batch.first, batch.idle)
   run.session:queue(opened.feeds(batch, run.names, r), {
     lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
     keep = run.tally.nodes,

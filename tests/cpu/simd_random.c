@@ -84,7 +84,7 @@ TEST(dropout_has_the_bits_of_the_plain_loops)
         Arena mem = {0};
         Attr attr = op_default(which / 2 ? OP_spatial_dropout : OP_dropout);
         attr.dropout.p = p[i / 4 % 4]; // the first attribute of both
-        Step step = {.seed = 77, .count = 5, .share = {.first = 3}};
+        Step step = {.seed = 77, .count = 5, .shard = {.first = 3}};
         float *from = numbers(&mem, numel(s), 1), *to[2];
         for (int k = 0; k < 2; k++) {
             to[k] = numbers(&mem, numel(s), 2);

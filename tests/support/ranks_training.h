@@ -64,7 +64,7 @@ typedef struct Work {
     int later; /* batch of the second half of the steps; 0: the same */
     Precision precision; /* other than f32: convolutions of 8 channels, which
                           * make the sums of norms in their epilogue */
-    bool own_norms;
+    bool local_batch_norm;
     const char *allreduce;  /* of devices: see Backend.allreduce_open */
     double loss[20], *grad; /* of the run alone, in the process of the tests */
     int64_t grads;
@@ -170,16 +170,16 @@ static inline bool train(Ranks *r, const Work *w, double *loss, double **grad,
                         .threads = 1,
                         .seed = 11,
                         .ranks = r,
-                        .own_norms = w->own_norms,
+                        .local_batch_norm = w->local_batch_norm,
                         .optim = &o};
     if (!session_open(&spec, &n.s)) return within("%s", none);
     for (int i = 0; i < w->steps; i++) {
         const int batch = w->later && i >= w->steps / 2 ? w->later : w->batch;
         int first = 0, count = batch;
-        if (r) count = ranks_share(batch, r->rank, r->count, &first);
+        if (r) count = ranks_shard(batch, r->rank, r->count, &first);
         bool idle = count == 0;
         if (idle) count = 1, first = 0;
-        session_share(n.s, first, idle);
+        session_set_shard(n.s, first, idle);
         PlanInput in[8];
         Plan *p;
         StepResult out;
@@ -259,7 +259,7 @@ static inline void compare(const char *device, Kind kind, int batch, int ranks,
 
 /* Batch statistics of each rank alone: the results differ from one process's,
  * but are equal at all ranks, running statistics too. */
-static inline bool own_norms(Ranks *r, void *context)
+static inline bool local_batch_norm(Ranks *r, void *context)
 {
     const Work *w = context;
     double loss[20], *grad, *all;
@@ -277,16 +277,16 @@ static inline bool own_norms(Ranks *r, void *context)
     return differ > 0 || fail("statistics of a share are those of the batch");
 }
 
-static inline void compare_own_norms(const char *allreduce, const char *device,
-                                     int ranks)
+static inline void compare_local_batch_norm(const char *allreduce,
+                                            const char *device, int ranks)
 {
     Work w = {.device = device,
               .batch = 6,
               .steps = 2,
-              .own_norms = true,
+              .local_batch_norm = true,
               .allreduce = allreduce};
     REQUIRE(train(NULL, &w, w.loss, &w.grad, &w.grads));
-    EXPECT(run_ranks(ranks, own_norms, &w, -1));
+    EXPECT(run_ranks(ranks, local_batch_norm, &w, -1));
     mem_free(w.grad);
 }
 #endif

@@ -26,7 +26,7 @@ TEST(gpu_ranks_by_the_host)
         compare_by("host", "cuda", (Kind)k, 2, 3, 1); // one is idle
     }
     compare_by("host", "cuda", BCE, 8, 2, 6);
-    compare_own_norms("host", "cuda", 2);
+    compare_local_batch_norm("host", "cuda", 2);
     reset_devices();
 }
 
@@ -68,7 +68,7 @@ TEST(gpu_ranks_by_nccl)
     // captured from the third step on, also with an idle rank
     compare_by("nccl", "cuda", BCE, 8, 2, 6);
     compare_by("nccl", "cuda", DICE, 2, 3, 5);
-    compare_own_norms("nccl", "cuda", 2);
+    compare_local_batch_norm("nccl", "cuda", 2);
     reset_devices();
 }
 

@@ -3,13 +3,13 @@
 
 // -- sums ---------------------------------------------------------------------
 
-TEST(ranks_share_is_whole)
+TEST(ranks_shard_is_whole)
 {
     for (int ranks = 1; ranks < 9; ranks++)
         for (int count = 0; count < 20; count++) {
             int next = 0, first, least = count;
             for (int k = 0; k < ranks; k++) {
-                int n = ranks_share(count, k, ranks, &first);
+                int n = ranks_shard(count, k, ranks, &first);
                 EXPECT_INT(first, next);
                 next += n;
                 if (n < least) least = n;
@@ -102,9 +102,9 @@ TEST(ranks_loss_trace)
     compare("ref", BCE, 3, 4, 5); // idle more than once: nothing is left behind
 }
 
-TEST(ranks_own_norms)
+TEST(ranks_local_batch_norm)
 {
-    compare_own_norms(NULL, "ref", 3);
+    compare_local_batch_norm(NULL, "ref", 3);
 }
 
 // -- a rank that dies ---------------------------------------------------------

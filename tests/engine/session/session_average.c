@@ -124,7 +124,7 @@ TEST(average_takes_norms_anew)
                            params_find(p, "p2.running_var")};
         for (int k = 0; k < 2; k++)
             before[k] = element(&n, still_at[k], PARAM_VALUE, 1);
-        REQUIRE(session_norms_begin(n.s));
+        REQUIRE(session_update_bn_begin(n.s));
         for (int b = 0; b < BATCHES; b++) {
             int count = 2 + b;
             float v[5 * C * W], zero[5 * C * W] = {0};
@@ -133,7 +133,7 @@ TEST(average_takes_norms_anew)
                 v[i] = (float)((i * 37 + b * 11) % 64) / 16;
             REQUIRE(session_feed(n.s, q, n.input[0], v) &&
                     session_feed(n.s, q, n.input[1], zero) &&
-                    session_run(n.s, q) && session_norms_add(n.s));
+                    session_run(n.s, q) && session_update_bn_add(n.s));
             for (int c = 0; c < C; c++) {
                 double sum = 0, squares = 0, m = count * W;
                 for (int i = 0; i < count; i++)
@@ -145,7 +145,7 @@ TEST(average_takes_norms_anew)
                 var[c] += squares / (m - 1) / BATCHES;
             }
         }
-        REQUIRE(session_norms_end(n.s));
+        REQUIRE(session_update_bn_end(n.s));
         for (int c = 0; c < C; c++) {
             int at = params_find(p, "p1.running_mean");
             EXPECT_NEAR(element(&n, at, PARAM_VALUE, c), mean[c], 2e-6);
@@ -184,11 +184,11 @@ TEST(average_leaves_norms_of_no_step)
     const Params *p = session_params(n.s);
     const int at[2] = {params_find(p, "p1.running_var"),
                        params_find(p, "p2.running_var")};
-    REQUIRE(session_norms_begin(n.s));
+    REQUIRE(session_update_bn_begin(n.s));
     Plan *q = net_plan(&n, true, 2);
     net_feed(&n, q, 1);
-    REQUIRE(session_run(n.s, q) && session_norms_add(n.s) &&
-            session_norms_end(n.s));
+    REQUIRE(session_run(n.s, q) && session_update_bn_add(n.s) &&
+            session_update_bn_end(n.s));
     EXPECT(element(&n, at[0], PARAM_VALUE, 1) != 1);
     EXPECT_NEAR(element(&n, at[1], PARAM_VALUE, 1), 1, 0);
     net_free(&n);

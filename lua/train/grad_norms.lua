@@ -1,4 +1,4 @@
--- norms.lua -- grad_norms.csv: the norms of weights and gradients, layer by layer.
+-- grad_norms.lua -- grad_norms.csv: the norms of weights and gradients, layer by layer.
 --
 -- When a loss does not fall, the norms show where: a layer with gradient 0 is cut off; a layer with
 -- a gradient much larger than the others needs clipping or a smaller learning rate. A row is a
