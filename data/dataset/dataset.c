@@ -311,10 +311,10 @@ bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
            (!mask || memory_source(b, mask, &c.field[1])) && builder_add(b, &c);
 }
 
-const char *const *dataset_passed(const Dataset *ds, int *count)
+const char *const *dataset_ignored_files(const Dataset *ds, int *count)
 {
-    *count = ds->store->passes;
-    return ds->store->passed;
+    *count = ds->store->ignored_count;
+    return ds->store->ignored;
 }
 
 /* ---- loading ------------------------------------------------------------ */

@@ -122,7 +122,7 @@ int dataset_labels(const Dataset *ds, int32_t label[MAX_LABELS]);
 /* Files below the root that were ignored although their names match the
  * pattern: hidden files, and files of an operating system (file_of_system).
  * Their paths relative to the root, *count entries. */
-const char *const *dataset_passed(const Dataset *ds, int *count);
+const char *const *dataset_ignored_files(const Dataset *ds, int *count);
 
 /* ---- options of all builders ------------------------------------------- */
 

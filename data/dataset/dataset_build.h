@@ -15,8 +15,8 @@ typedef struct DatasetStore {
     Dataset **part;   /* (parts): views that own sources used by cases of this
                        * store */
     int parts;
-    const char **passed; /* (passes), with spare room: see dataset_passed    */
-    int passes;
+    const char **ignored; /* (ignored_count), with spare room */
+    int ignored_count;
     const DicomLeftOut *left_out; /* files and studies that the scan left out */
     int left_outs;
 } DatasetStore;

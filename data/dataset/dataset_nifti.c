@@ -70,19 +70,21 @@ static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
 
 /* A hidden file, or a file of an operating system ("._case_001.nii" of a Mac),
  * is ignored; it is recorded if the rest of its name is a NIfTI name. */
-static bool pass_over(DatasetStore *store, const char *name, const char *below)
+static bool ignore_file(DatasetStore *store, const char *name,
+                        const char *below)
 {
     const char *rest = name + strspn(name, "._~$");
     if (!nifti_stem(rest)) return true;
     // the list doubles at powers of two
-    const int n = store->passes;
+    const int n = store->ignored_count;
     if (!(n & (n - 1))) {
         const char **more = ARENA_NEW(&store->mem, const char *, n ? 2 * n : 1);
         if (!more) return false;
-        if (n) memcpy(more, store->passed, (size_t)n * sizeof *more);
-        store->passed = more;
+        if (n) memcpy(more, store->ignored, (size_t)n * sizeof *more);
+        store->ignored = more;
     }
-    return (store->passed[store->passes++] = arena_strdup(&store->mem, below));
+    return (store->ignored[store->ignored_count++] =
+                arena_strdup(&store->mem, below));
 }
 
 /* Leaves out a folder with the current reason. */
@@ -147,7 +149,7 @@ static bool collect(Files *f, DatasetStore *store, const char *path,
         char *full = arena_printf(mem, "%s/%s", path, e->d_name);
         TRY(full);
         if (e->d_name[0] == '.' || file_of_system(e->d_name)) {
-            TRY(pass_over(store, e->d_name, full + root));
+            TRY(ignore_file(store, e->d_name, full + root));
             continue;
         }
         if (stat(full, &st)) {

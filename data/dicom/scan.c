@@ -52,9 +52,9 @@ typedef struct Place {
 
 typedef struct Search {
     Arena *arena;
-    List paths;   // of const char *
-    List visited; // of Place: folders
-    int passed;   // pipes, sockets, devices
+    List paths;      // of const char *
+    List visited;    // of Place: folders
+    int not_regular; // pipes, sockets, devices
     // of DicomLeftOut: folders that cannot be opened; NULL: such a folder ends
     // the search
     List *left_out;
@@ -124,7 +124,7 @@ static bool collect(Search *s, const char *path, int depth)
         return file_fails(errno, "%s: cannot open", path);
     }
     if (!S_ISDIR(st.st_mode)) {
-        if (!S_ISREG(st.st_mode)) return s->passed++, true;
+        if (!S_ISREG(st.st_mode)) return s->not_regular++, true;
         const char **slot = list_add(&s->paths, sizeof *slot);
         return slot && (*slot = arena_strdup(s->arena, path));
     }
@@ -438,7 +438,7 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
     }
 
     out->not_images = found.not_images;
-    out->not_dicom = found.not_dicom += s.passed;
+    out->not_dicom = found.not_dicom += s.not_regular;
 
     if (!found.headers.count) {
         dicom_fail(root, 0, NULL,

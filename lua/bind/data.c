@@ -335,7 +335,7 @@ static int l_dicom(lua_State *L)
 }
 
 /* data.open_nifti(root, {image=, mask=, labels=, patient=, ...}) -> data set,
- * likewise, and the files that were ignored (dataset_passed) */
+ * likewise, and the files that were ignored (dataset_ignored_files) */
 static int l_nifti(lua_State *L)
 {
     static const char *const known[] = {
@@ -357,10 +357,10 @@ static int l_nifti(lua_State *L)
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_nifti(root, &how, box)) return raise_error(L);
     int count;
-    const char *const *passed = dataset_passed(*box, &count);
+    const char *const *ignored = dataset_ignored_files(*box, &count);
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
-        lua_pushstring(L, passed[i]);
+        lua_pushstring(L, ignored[i]);
         lua_rawseti(L, -2, i + 1);
     }
     return 2;
