@@ -52,7 +52,7 @@ static size_t weights(const Session *s)
  * fit into the limit of the session; else fails with the numbers. */
 static bool within_limit(const Session *s, size_t bytes)
 {
-    const size_t limit = s->spec.limit, rest = weights(s) + s->lent;
+    const size_t limit = s->spec.limit, rest = weights(s) + s->accounted;
     if (!limit || (rest <= limit && bytes <= limit - rest)) return true;
     // a device with memory of its own, or host memory
     return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE,
@@ -321,9 +321,9 @@ void session_budget(Session *s, size_t bytes, bool least)
     s->least = least;
 }
 
-bool session_room(Session *s, size_t *bytes, size_t *left)
+bool session_available_memory(Session *s, size_t *bytes, size_t *left)
 {
-    const size_t limit = s->spec.limit, rest = weights(s) + s->lent;
+    const size_t limit = s->spec.limit, rest = weights(s) + s->accounted;
     *left = !limit ? SIZE_MAX : rest < limit ? limit - rest : 0;
     *bytes = s->be->room ? 0 : mem_room("");
     if (s->be->room && !s->be->room(s->dev, bytes)) return false;
@@ -333,10 +333,10 @@ bool session_room(Session *s, size_t *bytes, size_t *left)
     return true;
 }
 
-bool session_want(Session *s, size_t bytes)
+bool session_check_memory(Session *s, size_t bytes)
 {
     size_t room, left;
-    if (!session_room(s, &room, &left)) return false;
+    if (!session_available_memory(s, &room, &left)) return false;
     if (bytes <= room) return true;
     return fail_memory(
         s->be->room ? ERR_DEVICE : ERR_FAILURE, bytes, room,
@@ -344,9 +344,9 @@ bool session_want(Session *s, size_t bytes)
         bytes, room);
 }
 
-void session_lend(Session *s, int64_t bytes)
+void session_account_memory(Session *s, int64_t bytes)
 {
-    s->lent = (size_t)((int64_t)s->lent + bytes);
+    s->accounted = (size_t)((int64_t)s->accounted + bytes);
 }
 
 // on a device with memory of its own, feeding and reading use a host copy in
@@ -447,7 +447,7 @@ bool session_run(Session *s, Plan *p)
 
 // a value of one batch is copied before the next batch overwrites it: calls are
 // queued in order
-bool session_put_aside(Session *s, Plan *p, const int *node, int nodes)
+bool session_readback_add(Session *s, Plan *p, const int *node, int nodes)
 {
     for (int i = 0; i < nodes; i++) {
         const Tensor *t = plan_value(p, node[i]);
@@ -457,10 +457,10 @@ bool session_put_aside(Session *s, Plan *p, const int *node, int nodes)
     return true;
 }
 
-bool session_keep(Session *s, Plan *p, const int *node, int nodes)
+bool session_run_async(Session *s, Plan *p, const int *node, int nodes)
 {
     PlanRun run = forward_run(s, p);
-    return plan_run(p, &run) && session_put_aside(s, p, node, nodes);
+    return plan_run(p, &run) && session_readback_add(s, p, node, nodes);
 }
 
 void session_trace(Session *s, Trace *t)

@@ -62,13 +62,13 @@ void session_budget(Session *s, size_t bytes, bool least);
 /* Finds the memory for arena and device dataset: *bytes are free on the device
  * (SIZE_MAX: unknown), *left are still allowed by the limit (SIZE_MAX: no
  * limit). An existing arena counts as free in *bytes. */
-bool session_room(Session *s, size_t *bytes, size_t *left);
+bool session_available_memory(Session *s, size_t *bytes, size_t *left);
 /* Is this much free for the arena of a step? If not, fails with both
  * numbers. */
-bool session_want(Session *s, size_t bytes);
+bool session_check_memory(Session *s, size_t bytes);
 /* Counts `bytes` more (or less, if negative) on the device that a device
  * dataset or other object holds; they count towards the limit. */
-void session_lend(Session *s, int64_t bytes);
+void session_account_memory(Session *s, int64_t bytes);
 /* Allocates the pool for the largest plan so far and binds `p` to it. Other
  * plans bound before must be bound again: the pool may have moved, and their
  * values in it are lost. */
@@ -90,10 +90,10 @@ void session_set_shard(Session *s, int64_t first, bool idle);
 /* Runs forward only. */
 bool session_run(Session *s, Plan *p);
 /* The same without waiting; the values of these roots go to the readback. */
-bool session_keep(Session *s, Plan *p, const int *node, int nodes);
+bool session_run_async(Session *s, Plan *p, const int *node, int nodes);
 /* Appends the values of these roots to the readback, as the last queued run or
  * step leaves them. Queued. */
-bool session_put_aside(Session *s, Plan *p, const int *node, int nodes);
+bool session_readback_add(Session *s, Plan *p, const int *node, int nodes);
 /* Returns the readback, owned by the session. */
 Readback *session_readback(Session *s);
 /* plan_blame for the current step, as its first part, with the parameters after

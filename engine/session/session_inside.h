@@ -53,12 +53,12 @@ struct Session {
     size_t pool_bytes; /* 0 if there is none yet                        */
     size_t budget;     /* of training plans; 0: none                    */
     bool least;        /* if the budget cannot be met: the closest plan */
-    size_t lent;       /* bytes that other objects hold on dev          */
+    size_t accounted;  /* bytes that other objects hold on dev          */
     void *before;      /* running statistics at the start of a step     */
     double *bn_sums;   /* sums while statistics are computed again,
                         * and the number of their batches; or NULL      */
     int64_t bn_batches;
-    Readback *readback; /* values that session_keep appends          */
+    Readback *readback; /* values that session_run_async appends          */
     Trace *trace;       /* NULL: not traced; one reference           */
     int part;           /* of this step, from 0: see step_here       */
     Shard shard;        /* of the batch that is run in training mode */

@@ -34,7 +34,7 @@ struct DeviceBatch {
 static void box_close(DeviceRef *g)
 {
     DeviceDatasetBox *box = (DeviceDatasetBox *)g;
-    if (box->r) session_lend(box->s, -(int64_t)box->bytes);
+    if (box->r) session_account_memory(box->s, -(int64_t)box->bytes);
     device_dataset_close(box->r);
     box->r = NULL, box->s = NULL;
 }
@@ -217,7 +217,7 @@ static int l_device_dataset(lua_State *L)
     const Backend *be = session_backend(s);
     void *dev = session_device(s);
     size_t room = SIZE_MAX, left = SIZE_MAX;
-    if (!bind_plan_of(s, box, &w) || !session_room(s, &room, &left))
+    if (!bind_plan_of(s, box, &w) || !session_available_memory(s, &room, &left))
         return raise_error(L);
     if (left < room) room = left;
 
@@ -228,7 +228,7 @@ static int l_device_dataset(lua_State *L)
                              w.room, &box->r))
         return err_wanted(&room) ? push_why_not(L) : raise_error(L);
     box->s = s, box->device_ref.close = box_close;
-    session_lend(s, (int64_t)box->bytes);
+    session_account_memory(s, (int64_t)box->bytes);
     device_ref_enter(&box->device_ref, session_device_refs(L, 1));
     if (!fill(box, &w)) return raise_error(L);
     return 1;
@@ -276,7 +276,7 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
                              &box->r))
         return push_why_not(L);
     box->s = s, box->device_ref.close = box_close;
-    session_lend(s, (int64_t)box->bytes);
+    session_account_memory(s, (int64_t)box->bytes);
     device_ref_enter(&box->device_ref, session_device_refs(L, arg));
 
     for (int32_t i = 0; i < count; i++) {

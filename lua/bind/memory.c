@@ -18,7 +18,7 @@ static int l_budget(lua_State *L)
 static int l_room(lua_State *L)
 {
     size_t bytes, left;
-    if (!session_room(check_session(L, 1), &bytes, &left))
+    if (!session_available_memory(check_session(L, 1), &bytes, &left))
         return raise_error(L);
     push_bytes(L, bytes);
     push_bytes(L, left);
@@ -30,7 +30,7 @@ static int l_room(lua_State *L)
 static int l_want(lua_State *L)
 {
     Session *s = check_session(L, 1);
-    if (!session_want(s, (size_t)check_int(L, 2, "want", 0, INT64_MAX)))
+    if (!session_check_memory(s, (size_t)check_int(L, 2, "want", 0, INT64_MAX)))
         return raise_error(L);
     return 0;
 }

@@ -200,7 +200,7 @@ static int l_forward(lua_State *L)
     h->plan = NULL;
     bool ok = prepare(h, train, feed, feeds);
     if (ok) check_kept(L, h, keep, kept);
-    if (!ok || !(kept ? session_keep(h->s, h->plan, keep, kept)
+    if (!ok || !(kept ? session_run_async(h->s, h->plan, keep, kept)
                       : session_run(h->s, h->plan))) {
         h->plan = NULL;
         return raise_error(L);
@@ -258,7 +258,7 @@ static void queue_part(lua_State *L, Handle *h)
     bool ok = prepare(h, true, feed, feeds);
     if (ok) check_kept(L, h, keep, kept);
     if (ok && session_queue(h->s, h->plan, &part) &&
-        session_put_aside(h->s, h->plan, keep, kept))
+        session_readback_add(h->s, h->plan, keep, kept))
         return;
     h->plan = NULL;
     raise_error(L);

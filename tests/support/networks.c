@@ -300,7 +300,8 @@ bool net_life(Net *n, const char *device, int threads, const Optim *o)
     TRY(session_plan(s, false, in, inputs, &p) && session_bind(s, p));
     TRY(session_feed(s, p, n->input[0], pixels));
     TRY(session_run(s, p) && session_read(s, p, n->root[0], mask));
-    TRY(session_keep(s, p, n->root, 1) && readback_fetch(session_readback(s)));
+    TRY(session_run_async(s, p, n->root, 1) &&
+        readback_fetch(session_readback(s)));
     ok = true;
 
 done:

@@ -28,7 +28,7 @@ TEST(readback_has_what_reading_at_once_gives)
             for (int i = 0; i < PASSES; i++) {
                 Plan *p = net_plan(&n, false, batch[i]);
                 net_feed(&n, p, (uint32_t)i);
-                REQUIRE(session_keep(n.s, p, keep, 2));
+                REQUIRE(session_run_async(n.s, p, keep, 2));
             }
             EXPECT_INT(readback_count(j), 2 * PASSES);
             REQUIRE(readback_fetch(j));

@@ -138,7 +138,7 @@ TEST(session_budget_refused)
     net_free(&n);
 }
 
-/* Parameters, arena and lent memory count towards the limit. */
+/* Parameters, arena and accounted memory count towards the limit. */
 TEST(session_limit)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -164,23 +164,23 @@ TEST(session_limit)
         const Params *q = session_params(n.s);
         size_t weights =
             params_bytes(q, session_backend(n.s)->real, true, q->states);
-        REQUIRE(session_room(n.s, &room, &left));
+        REQUIRE(session_available_memory(n.s, &room, &left));
         EXPECT_INT(left, spec.limit - weights);
         EXPECT(room > 1 << 20);
         // checked before there is a plan
-        REQUIRE(session_want(n.s, 1 << 20));
-        EXPECT_FAIL(session_want(n.s, (size_t)1 << 60),
+        REQUIRE(session_check_memory(n.s, 1 << 20));
+        EXPECT_FAIL(session_check_memory(n.s, (size_t)1 << 60),
                     "a training step needs 1152921504606846976 bytes, ");
         EXPECT_INT(err_wanted(&wanted), (int64_t)1 << 60);
         int inputs = net_extents(&n, 2, in);
         REQUIRE(session_plan(n.s, true, in, inputs, &p));
-        session_lend(n.s, (int64_t)(left - plan_bytes(p) + 1));
+        session_account_memory(n.s, (int64_t)(left - plan_bytes(p) + 1));
         EXPECT_FAIL(session_bind(n.s, p), "--vram allows");
         EXPECT_INT(err_wanted(&wanted), plan_bytes(p));
         EXPECT_INT(wanted, plan_bytes(p) - 1);
-        session_lend(n.s, -1);
+        session_account_memory(n.s, -1);
         REQUIRE(session_bind(n.s, p));
-        REQUIRE(session_room(n.s, &room, &left));
+        REQUIRE(session_available_memory(n.s, &room, &left));
         // an existing arena counts as free
         EXPECT_INT(left, plan_bytes(p));
         const size_t all = (size_t)q->total * dtype_bytes(F32) * (i ? 1 : 2);
@@ -188,10 +188,10 @@ TEST(session_limit)
         // a future average counts, and an existing one too
         spec.averages = true;
         REQUIRE(session_open(&spec, &n.s));
-        REQUIRE(session_room(n.s, &room, &left));
+        REQUIRE(session_available_memory(n.s, &room, &left));
         EXPECT_INT(left, spec.limit - weights - all);
         REQUIRE(session_ema(n.s, 0.9));
-        REQUIRE(session_room(n.s, &room, &left));
+        REQUIRE(session_available_memory(n.s, &room, &left));
         EXPECT_INT(left, spec.limit - weights - all);
         net_free(&n);
     }
