@@ -343,7 +343,7 @@ done:
     return false;
 }
 
-/* ---- leaks -------------------------------------------------------------- */
+/* ---- leakage between parts ---------------------------------------------- */
 
 /* Do two cases of a patient share slices? Whole cases always do, and slabs are
  * fractions of one body in every series. */

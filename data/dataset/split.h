@@ -47,7 +47,7 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
 
 /* Checks that no patient is in two parts (disjoint slabs are allowed); fails
  * with the first ten. sides[i] may be NULL. Equal voxels under two names are
- * found by pipeline_leaks, which has loaded them. */
+ * found by pipeline_check_leakage, which has loaded them. */
 bool dataset_leaks(const Dataset *const *sides, int count);
 
 #endif

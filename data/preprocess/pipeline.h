@@ -119,10 +119,10 @@ typedef struct BadCase {
 } BadCase;
 int pipeline_bad(const Pipeline *p, const BadCase **list);
 
-/* In leaks.c: checks that no volume is on two sides under two names and no
- * patient on two sides; sides[i] may be NULL. Disjoint slabs are no leak. */
+/* In split_leakage.c: checks that no volume is on two sides under two names and
+ * no patient on two sides; sides[i] may be NULL. Disjoint slabs are no leak. */
 enum { PIPELINE_SIDES = 8 };
-bool pipeline_leaks(const Pipeline *const *sides, int count);
+bool pipeline_check_leakage(const Pipeline *const *sides, int count);
 
 /* In report.c: cases, patients, samples, extents, spacings, class fractions,
  * and the contents of the cache. NULL if memory runs out. */

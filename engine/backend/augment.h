@@ -69,7 +69,7 @@ enum { CHANGE_DRAWS = 4 }; /* draws before it choose the parameters */
 /* Returns the first noise draw of the image after an image of extents n with
  * first draw `first`. It is even, because normal numbers are drawn in pairs
  * and no two images share a pair. */
-EVERYWHERE uint32_t change_next(uint32_t first, Dims n)
+HOST_DEVICE uint32_t change_next(uint32_t first, Dims n)
 {
     uint64_t count = (uint64_t)n.d * (uint64_t)n.h * (uint64_t)n.w;
     return first + (uint32_t)((count * (uint64_t)n.c + 1) / 2 * 2);
@@ -77,22 +77,22 @@ EVERYWHERE uint32_t change_next(uint32_t first, Dims n)
 
 /* Returns the coordinate in the sample, along one axis, of a voxel of the
  * result. */
-EVERYWHERE double change_place(const double map[4], int32_t w, int32_t h,
-                               int32_t d)
+HOST_DEVICE double change_place(const double map[4], int32_t w, int32_t h,
+                                int32_t d)
 {
     return map[0] * w + map[1] * h + map[2] * d + map[3];
 }
 
 /* Returns whether this kind interpolates the sample at other coordinates. */
-EVERYWHERE bool change_moves(int32_t kind)
+HOST_DEVICE bool change_moves(int32_t kind)
 {
     return kind == CHANGE_AFFINE || kind == CHANGE_ELASTIC;
 }
 
 /* Computes the coordinates in the sample for an affine or elastic change;
  * `points` as in elastic_move. */
-EVERYWHERE void change_places(const Change *c, const double *points, int32_t w,
-                              int32_t h, int32_t d, double out[3])
+HOST_DEVICE void change_places(const Change *c, const double *points, int32_t w,
+                               int32_t h, int32_t d, double out[3])
 {
     if (c->kind == CHANGE_AFFINE) {
         for (int a = 0; a < 3; a++) out[a] = change_place(c->map[a], w, h, d);
@@ -107,7 +107,7 @@ EVERYWHERE void change_places(const Change *c, const double *points, int32_t w,
  * Coordinates outside are clamped to the border, for images and labels alike.
  * Coordinates are double, so that the float rounding of a device changes
  * neither a label nor an interpolated value. */
-EVERYWHERE void change_linear(double place, int32_t n, int32_t *at, float *t)
+HOST_DEVICE void change_linear(double place, int32_t n, int32_t *at, float *t)
 {
     if (!(place > 0)) place = 0;
     if (place > n - 1) place = n - 1;
@@ -115,7 +115,7 @@ EVERYWHERE void change_linear(double place, int32_t n, int32_t *at, float *t)
     *t = (float)(place - *at);
 }
 
-EVERYWHERE int32_t change_nearest(double place, int32_t n)
+HOST_DEVICE int32_t change_nearest(double place, int32_t n)
 {
     if (!(place > 0)) place = 0;
     if (place > n - 1) place = n - 1;
@@ -132,8 +132,8 @@ typedef struct ChangeSource {
 
 /* Returns the index of the first channel of voxel (w, h, d) of the mirrored
  * sample. */
-EVERYWHERE int64_t change_voxel(Dims n, uint32_t axes, int32_t w, int32_t h,
-                                int32_t d)
+HOST_DEVICE int64_t change_voxel(Dims n, uint32_t axes, int32_t w, int32_t h,
+                                 int32_t d)
 {
     if (axes & 1) w = n.w - 1 - w;
     if (axes & 2) h = n.h - 1 - h;
@@ -150,8 +150,8 @@ typedef struct Around {
 
 /* Interpolates channel c between four neighbours in slice d: along w, then h.
  */
-EVERYWHERE float change_slice(const ChangeSource *s, const Around *q, int32_t d,
-                              int32_t c)
+HOST_DEVICE float change_slice(const ChangeSource *s, const Around *q,
+                               int32_t d, int32_t c)
 {
     float v[2];
     for (int k = 0; k < 2; k++) {
@@ -164,8 +164,8 @@ EVERYWHERE float change_slice(const ChangeSource *s, const Around *q, int32_t d,
 }
 
 /* Interpolates all channels at `place` into `to` (n.c). */
-EVERYWHERE void change_between(const ChangeSource *s, const double place[3],
-                               float *to)
+HOST_DEVICE void change_between(const ChangeSource *s, const double place[3],
+                                float *to)
 {
     const int32_t n[] = {s->n.w, s->n.h, s->n.d};
     Around q;

@@ -106,7 +106,7 @@ typedef struct StepResult {
 /* Returns the factor on gradients of this norm, as PyTorch's clip_grad_norm_
  * with its 1e-6, which avoids a division by 0. The factor is at most 1, and 1
  * for clip_norm <= 0. */
-EVERYWHERE double clip_factor(double norm, double clip_norm)
+HOST_DEVICE double clip_factor(double norm, double clip_norm)
 {
     double factor = clip_norm / (norm + 1e-6);
     return clip_norm > 0 && factor < 1 ? factor : 1;
@@ -115,7 +115,7 @@ EVERYWHERE double clip_factor(double norm, double clip_norm)
 /* Returns the decay of the moving average at update t (from 1): `ema`, but less
  * at first, so that the initial values are soon forgotten: TensorFlow's rule
  * min(ema, (1 + t) / (10 + t)). */
-EVERYWHERE double average_keeps(double ema, int64_t t)
+HOST_DEVICE double average_keeps(double ema, int64_t t)
 {
     double warm = (1 + (double)t) / (10 + (double)t);
     return warm < ema ? warm : ema;

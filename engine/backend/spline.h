@@ -23,13 +23,13 @@ typedef struct Elastic {
 } Elastic;
 
 /* Control points that `size` voxels need. */
-EVERYWHERE int32_t spline_points(double spacing, int32_t size)
+HOST_DEVICE int32_t spline_points(double spacing, int32_t size)
 {
     return size == 1 ? 1 : (int32_t)((size - 1) / spacing) + 4;
 }
 
 /* Returns the number of control points of all three axes together. */
-EVERYWHERE int64_t elastic_points(const Elastic *e)
+HOST_DEVICE int64_t elastic_points(const Elastic *e)
 {
     return (int64_t)e->n[0] * e->n[1] * e->n[2];
 }
@@ -37,8 +37,8 @@ EVERYWHERE int64_t elastic_points(const Elastic *e)
 /* Computes the displacement of control point `i` (w fastest) along w, h and d,
  * from draws 0, 1, 2 of its own block of four; block 0 of `r` chooses the
  * parameters of the change. */
-EVERYWHERE void elastic_point(const Elastic *e, const Rng *r, int64_t i,
-                              double out[3])
+HOST_DEVICE void elastic_point(const Elastic *e, const Rng *r, int64_t i,
+                               double out[3])
 {
     uint32_t word[4];
     rng_block(r, 1 + (uint32_t)i, word);
@@ -53,7 +53,7 @@ typedef struct Taps {
     double w[4];
 } Taps;
 
-EVERYWHERE Taps spline_taps(double spacing, int32_t points, int32_t at)
+HOST_DEVICE Taps spline_taps(double spacing, int32_t points, int32_t at)
 {
     Taps k = {0, 1, {1, 0, 0, 0}};
     if (points == 1) return k;
@@ -68,7 +68,7 @@ EVERYWHERE Taps spline_taps(double spacing, int32_t points, int32_t at)
 }
 
 /* Returns the weighted sum of x[0], x[step], ... */
-EVERYWHERE double spline_sum(const Taps *k, const double *x, int64_t step)
+HOST_DEVICE double spline_sum(const Taps *k, const double *x, int64_t step)
 {
     double sum = k->w[0] * x[0];
     for (int i = 1; i < k->count; i++) sum += k->w[i] * x[i * step];
@@ -77,8 +77,8 @@ EVERYWHERE double spline_sum(const Taps *k, const double *x, int64_t step)
 
 /* Computes the displacement of voxel (w, h, d) along each axis. `points` has
  * the displacements of all control points, (d, h, w, 3). */
-EVERYWHERE void elastic_move(const Elastic *e, const double *points, int32_t w,
-                             int32_t h, int32_t d, double out[3])
+HOST_DEVICE void elastic_move(const Elastic *e, const double *points, int32_t w,
+                              int32_t h, int32_t d, double out[3])
 {
     const Taps kw = spline_taps(e->spacing, e->n[0], w);
     const Taps kh = spline_taps(e->spacing, e->n[1], h);

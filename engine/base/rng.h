@@ -41,13 +41,13 @@ typedef struct Rng {
 enum { RNG_ROUNDS = 10 };
 
 /* The highest word of the counter. */
-EVERYWHERE uint32_t rng_purpose(const Rng *r)
+HOST_DEVICE uint32_t rng_purpose(const Rng *r)
 {
     return (uint32_t)r->stream << 16 | r->op;
 }
 
 /* Four independent words: draws 4*block .. 4*block + 3. */
-EVERYWHERE void rng_block(const Rng *r, uint32_t block, uint32_t out[4])
+HOST_DEVICE void rng_block(const Rng *r, uint32_t block, uint32_t out[4])
 {
     uint32_t c0 = block, c1 = r->sample, c2 = r->epoch;
     uint32_t c3 = rng_purpose(r);
@@ -64,13 +64,13 @@ EVERYWHERE void rng_block(const Rng *r, uint32_t block, uint32_t out[4])
 }
 
 /* A word as a number in [0, 1), 24 bits: exact in float. */
-EVERYWHERE float rng_unit(uint32_t word)
+HOST_DEVICE float rng_unit(uint32_t word)
 {
     return (float)(word >> 8) * (1.0f / 16777216.0f);
 }
 
 /* Draw `index` in [0, 1). */
-EVERYWHERE float rng_uniform(const Rng *r, uint32_t index)
+HOST_DEVICE float rng_uniform(const Rng *r, uint32_t index)
 {
     uint32_t w[4];
     rng_block(r, index / 4, w);
@@ -78,14 +78,14 @@ EVERYWHERE float rng_uniform(const Rng *r, uint32_t index)
 }
 
 /* Draw `index` in [lo, hi); rounding to float may return hi itself. */
-EVERYWHERE float rng_range(const Rng *r, uint32_t index, float lo, float hi)
+HOST_DEVICE float rng_range(const Rng *r, uint32_t index, float lo, float hi)
 {
     return lo + (hi - lo) * rng_uniform(r, index);
 }
 
 /* Draws 4*four .. 4*four + 3 of rng_range, at the cost of one. */
-EVERYWHERE void rng_range4(const Rng *r, uint32_t four, float lo, float hi,
-                           float out[4])
+HOST_DEVICE void rng_range4(const Rng *r, uint32_t four, float lo, float hi,
+                            float out[4])
 {
     uint32_t w[4];
     rng_block(r, four, w);
@@ -94,7 +94,7 @@ EVERYWHERE void rng_range4(const Rng *r, uint32_t four, float lo, float hi,
 
 /* Draw `index` as an integer in 0 .. n-1; n >= 1. The bias of the product
  * method is below n / 2^32. */
-EVERYWHERE uint32_t rng_below(const Rng *r, uint32_t index, uint32_t n)
+HOST_DEVICE uint32_t rng_below(const Rng *r, uint32_t index, uint32_t n)
 {
     uint32_t w[4];
     rng_block(r, index / 4, w);
@@ -103,7 +103,7 @@ EVERYWHERE uint32_t rng_below(const Rng *r, uint32_t index, uint32_t n)
 
 /* Draws 2*pair and 2*pair + 1 of a standard normal (Box and Muller). The first
  * uniform draw u is replaced by 1 - u > 0: the logarithm stays finite. */
-EVERYWHERE void rng_normal_pair(const Rng *r, uint32_t pair, float out[2])
+HOST_DEVICE void rng_normal_pair(const Rng *r, uint32_t pair, float out[2])
 {
     uint32_t w[4];
     rng_block(r, pair / 2, w);
@@ -114,7 +114,7 @@ EVERYWHERE void rng_normal_pair(const Rng *r, uint32_t pair, float out[2])
     out[1] = radius * sinf(angle);
 }
 
-EVERYWHERE float rng_normal(const Rng *r, uint32_t index)
+HOST_DEVICE float rng_normal(const Rng *r, uint32_t index)
 {
     float pair[2];
     rng_normal_pair(r, index / 2, pair);
@@ -122,7 +122,7 @@ EVERYWHERE float rng_normal(const Rng *r, uint32_t index)
 }
 
 /* Fills order with a random permutation of 0 .. n-1 (Fisher and Yates). */
-EVERYWHERE void rng_permutation(const Rng *r, uint32_t n, uint32_t *order)
+HOST_DEVICE void rng_permutation(const Rng *r, uint32_t n, uint32_t *order)
 {
     for (uint32_t i = 0; i < n; i++) order[i] = i;
     for (uint32_t i = n; i > 1; i--) {
@@ -132,7 +132,7 @@ EVERYWHERE void rng_permutation(const Rng *r, uint32_t n, uint32_t *order)
 }
 
 /* FNV-1a hash of a name: the `sample` of its stream. */
-EVERYWHERE uint32_t rng_hash(const char *name)
+HOST_DEVICE uint32_t rng_hash(const char *name)
 {
     uint32_t h = 2166136261u;
     for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;

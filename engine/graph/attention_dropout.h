@@ -12,8 +12,8 @@ enum { ATTEND_BITS = 17, ATTEND_DRAWS = 4 };
 enum { ATTEND_MOST = 1 << ATTEND_BITS }; /* maximum number of positions */
 
 /* Returns the counter of one head of one sample. */
-EVERYWHERE Rng attend_rng(uint64_t seed, int64_t step, int node, int64_t n,
-                          int heads, int head)
+HOST_DEVICE Rng attend_rng(uint64_t seed, int64_t step, int node, int64_t n,
+                           int heads, int head)
 {
     Rng r;
     r.seed = seed, r.stream = RNG_DROPOUT, r.op = (uint16_t)node;
@@ -24,8 +24,8 @@ EVERYWHERE Rng attend_rng(uint64_t seed, int64_t step, int node, int64_t n,
 
 /* Draws in [0, 1) of query p and keys 4 * fours .. 4 * fours + 3; a weight is
  * kept if its draw is at least the dropout probability. */
-EVERYWHERE void attend_draw(const Rng *r, uint32_t p, uint32_t fours,
-                            float out[ATTEND_DRAWS])
+HOST_DEVICE void attend_draw(const Rng *r, uint32_t p, uint32_t fours,
+                             float out[ATTEND_DRAWS])
 {
     uint32_t word[ATTEND_DRAWS];
     rng_block(r, p << (ATTEND_BITS - 2) | fours, word);

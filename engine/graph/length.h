@@ -11,7 +11,7 @@
 
 /* Returns the number of positions p = 0 .. count-1 with p < length; 0 for
  * NaN. */
-EVERYWHERE int64_t length_count(double length, int64_t count)
+HOST_DEVICE int64_t length_count(double length, int64_t count)
 {
     if (!(length > 0)) return 0;
     return length < (double)count ? (int64_t)ceil(length) : count;

@@ -25,7 +25,7 @@ typedef struct LossScale {
 } LossScale;
 
 /* Updates the scale after a step; `finite`: all its gradients were finite. */
-EVERYWHERE void loss_scale_next(LossScale *s, bool finite)
+HOST_DEVICE void loss_scale_next(LossScale *s, bool finite)
 {
     s->good = finite ? s->good + 1 : 0;
     if (!finite && s->by > 1) s->by /= 2;

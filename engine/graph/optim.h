@@ -108,7 +108,7 @@ OptimRule optim_rule(const Optim *o);
 
 /* Changes adam's factors to radam's. rho is the length of the simple moving
  * average that approximates the average in v after t steps. */
-EVERYWHERE void rectify(double beta2, int64_t t, double out[FACTOR_COUNT])
+HOST_DEVICE void rectify(double beta2, int64_t t, double out[FACTOR_COUNT])
 {
     double n = 2 / (1 - beta2) - 1, left = pow(beta2, (double)t);
     double rho = n - 2 * (double)t * left / (1 - left);
@@ -124,9 +124,9 @@ EVERYWHERE void rectify(double beta2, int64_t t, double out[FACTOR_COUNT])
 
 /* Computes the factors of step t (from 1); other arguments as in Update. Also
  * for a GPU that runs device steps. */
-EVERYWHERE void rule_factors(const OptimRule *r, int64_t t, double lr,
-                             double decay, double grad_scale,
-                             double out[FACTOR_COUNT])
+HOST_DEVICE void rule_factors(const OptimRule *r, int64_t t, double lr,
+                              double decay, double grad_scale,
+                              double out[FACTOR_COUNT])
 {
     for (int i = 0; i < FACTOR_COUNT; i++) out[i] = 0;
     out[FACTOR_SCALE] = grad_scale;

@@ -16,7 +16,7 @@
  *
  * and at last the rows that `segengine SCRIPT plan` prints. The first and last
  * use of a buffer are numbers of calls. A node whose operator does nothing in
- * evaluation, as dropout, shares the value of its operand: `same` is that
+ * evaluation, as dropout, shares the value of its operand: `alias_of` is that
  * operand, and its readers read the operand. */
 #include "engine/plan/plan_inside.h"
 #include <string.h>
@@ -76,7 +76,7 @@ static bool infer_op(Plan *p, int i)
 
     // an operator that is the identity in evaluation is not run there
     if ((info->flags & TRAIN) && !p->spec.train && !p->spec.mc_dropout)
-        p->node[i].same = p->node[n->in[0]].same;
+        p->node[i].alias_of = p->node[n->in[0]].alias_of;
     return true;
 }
 
@@ -90,7 +90,7 @@ static bool infer_loss(Plan *p)
         return fail_usage("the loss has shape %s, want one number; reduce it "
                           "with a loss",
                           dims_text(t->dim, t->rank, text));
-    p->spec.loss = p->node[p->spec.loss].same;
+    p->spec.loss = p->node[p->spec.loss].alias_of;
     return true;
 }
 
@@ -104,7 +104,7 @@ static bool infer(Plan *p)
         PlanNode *q = &p->node[i];
         const Node *n = &g->node[i];
         *q = (PlanNode){.used = q->used,
-                        .same = i,
+                        .alias_of = i,
                         .norm = -1,
                         .act = -1,
                         .concat = -1,

@@ -259,7 +259,8 @@ void plan_calls_make(Plan *p)
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         // the order of the graph is an order of execution
-        if (!q->used || q->same != i || g->node[i].kind != NODE_OP) continue;
+        if (!q->used || q->alias_of != i || g->node[i].kind != NODE_OP)
+            continue;
         q->first.call = emit(p, i, plan_call(p, i), false);
     }
 

@@ -6,7 +6,7 @@
  * readers can apply both as they load (Fusions.x_norm), no call runs
  * them: memory has the result of the convolution, which alone is kept for the
  * backward pass. The nodes of the norm and of the activation show that tensor
- * (`same`); the convolution's call has Call.norm.deferred, its readers a
+ * (`alias_of`); the convolution's call has Call.norm.deferred, its readers a
  * DeferredNorm.
  *
  * The backward call of the convolution also computes the gradients of the
@@ -34,7 +34,7 @@ static void set_deferred(Plan *p, int v, int i, bool deferred)
     PlanNode *a = &p->node[v], *b = &p->node[i];
     const int from = deferred ? i : v, to = deferred ? v : i;
     for (int k = i; k < p->nodes; k++)
-        if (p->node[k].same == from) p->node[k].same = to;
+        if (p->node[k].alias_of == from) p->node[k].alias_of = to;
     a->deferred = deferred;
     a->norm = deferred ? i : -1;
     a->act = deferred ? b->act : -1;

@@ -4,8 +4,8 @@
  * little arithmetic; so does, in evaluation, a batch_norm after a convolution,
  * whose statistics are constant then. Where the backend runs them in the
  * epilogue of the operator before (Fusions.epilogue), the planner makes one
- * call: the later nodes show the value of the first (`same`), whose call has
- * `norm` and `act`. The values in between are never in memory, so no other
+ * call: the later nodes show the value of the first (`alias_of`), whose call
+ * has `norm` and `act`. The values in between are never in memory, so no other
  * operator and no root may read them.
  *
  * The backward call gets the gradient of the activation's result and multiplies
@@ -62,8 +62,9 @@ static void walk_meet(Walk *w, int i)
     const Plan *p = w->p;
     if (p->users.seen[i] == p->users.walks) return;
     p->users.seen[i] = p->users.walks;
-    if (i != w->v && p->node[i].same == w->v) p->users.stack[w->top++] = i;
-    if (i < w->from || i >= w->end || !p->node[i].used || p->node[i].same != i)
+    if (i != w->v && p->node[i].alias_of == w->v) p->users.stack[w->top++] = i;
+    if (i < w->from || i >= w->end || !p->node[i].used ||
+        p->node[i].alias_of != i)
         return;
     for (int k = 0; k < MAX_IN; k++) w->count += operand_of(p, i, k) == w->v;
 }
@@ -148,10 +149,10 @@ void plan_fuse(Plan *p)
         PlanNode *q = &p->node[i];
         if (!q->used) continue;
         // the node that a skipped operator shows may itself show another by now
-        if (q->same != i) q->same = p->node[q->same].same;
-        if (q->same != i || node_of(p, i)->kind != NODE_OP) continue;
-        int v = p->node[node_of(p, i)->in[0]].same;
-        if (node_of(p, v)->kind == NODE_OP && join(p, v, i)) q->same = v;
+        if (q->alias_of != i) q->alias_of = p->node[q->alias_of].alias_of;
+        if (q->alias_of != i || node_of(p, i)->kind != NODE_OP) continue;
+        int v = p->node[node_of(p, i)->in[0]].alias_of;
+        if (node_of(p, v)->kind == NODE_OP && join(p, v, i)) q->alias_of = v;
     }
 }
 

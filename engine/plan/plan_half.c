@@ -73,7 +73,7 @@ static bool settle(Plan *p, int i)
 static bool is_multiplied(Plan *p, int v)
 {
     for (int i = v + 1; i < p->nodes; i++) {
-        if (!p->node[i].used || p->node[i].same != i) continue;
+        if (!p->node[i].used || p->node[i].alias_of != i) continue;
         for (int k = 0; k < MAX_IN; k++)
             if (operand_of(p, i, k) == v &&
                 (!op_multiplies((Op)node_of(p, i)->attr.op) ||

@@ -27,7 +27,7 @@ typedef struct PlanNode {
     bool read;        /* by a backward call                                 */
     bool saves_again; /* its saved memory is not kept either, though no
                        * backward call reads its value                      */
-    int same;         /* the node whose value this one shows; else itself   */
+    int alias_of;     /* the node whose value this one shows; else itself   */
     int norm, act;    /* nodes in the epilogue of its call (plan_fuse.c)    */
     bool deferred;    /* `norm` and `act` are a deferred norm               */
     DeferredNorm deferred_norm; /* for the readers of its value             */
@@ -115,7 +115,7 @@ static inline const OpInfo *info_of(const Plan *p, int i)
 static inline bool is_run(const Plan *p, int i)
 {
     const PlanNode *q = &p->node[i];
-    return q->used && q->same == i && node_of(p, i)->kind == NODE_OP;
+    return q->used && q->alias_of == i && node_of(p, i)->kind == NODE_OP;
 }
 
 /* The node whose value is operand k of the call of node i; -1: none. */
@@ -125,7 +125,7 @@ static inline int operand_of(const Plan *p, int i, int k)
     const Node *n = node_of(p, i);
     if (q->concat >= 0 && (k == 0 || k == X2))
         n = node_of(p, q->concat), k = k == X2;
-    return n->in[k] < 0 ? -1 : p->node[n->in[k]].same;
+    return n->in[k] < 0 ? -1 : p->node[n->in[k]].alias_of;
 }
 
 /* Is it a 16-bit copy, by Backend.convert? Its node is the node of the copied

@@ -75,7 +75,7 @@ static void find_reads(Plan *p)
 bool plan_keeps(const Plan *p, int v)
 {
     for (int i = 0; i < p->spec.roots; i++)
-        if (p->node[p->spec.root[i]].same == v) return true;
+        if (p->node[p->spec.root[i]].alias_of == v) return true;
     return v == p->spec.loss;
 }
 
@@ -122,7 +122,7 @@ static bool place_values(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        if (!q->used || q->same != i || node_of(p, i)->kind == NODE_PARAM)
+        if (!q->used || q->alias_of != i || node_of(p, i)->kind == NODE_PARAM)
             continue;
         if (!place_value(p, i, &q->first) ||
             (q->recomputed.call >= 0 && !place_value(p, i, &q->recomputed)))

@@ -139,7 +139,8 @@ static bool candidate_of(const Plan *p, int i, Candidate *out)
 {
     const PlanNode *q = &p->node[i];
     const PlanValue *m = &q->first;
-    if (!q->used || q->same != i || m->call < 0 || is_dropped(q)) return false;
+    if (!q->used || q->alias_of != i || m->call < 0 || is_dropped(q))
+        return false;
 
     // recomputed for other values: its own saved bytes are needed only then
     if (!q->read && q->recomputed.call >= 0) return false;
@@ -386,8 +387,8 @@ bool plan_recompute(Plan *p)
     // memory of values without backward readers was reused before, too
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        q->dropped = q->used && q->same == i && !q->read && !plan_keeps(p, i) &&
-                     node_of(p, i)->kind == NODE_OP;
+        q->dropped = q->used && q->alias_of == i && !q->read &&
+                     !plan_keeps(p, i) && node_of(p, i)->kind == NODE_OP;
     }
 
     TRY(search(&s));

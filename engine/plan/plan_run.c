@@ -55,11 +55,12 @@ void plan_bind(Plan *p, void *pool, void *dev)
 const Tensor *plan_value(const Plan *p, int node)
 {
     if (node < 0 || node >= p->nodes) return NULL;
-    const PlanNode *q = &p->node[p->node[node].same];
+    const PlanNode *q = &p->node[p->node[node].alias_of];
     // the value between fused operators is never in memory
     if (p->node[node].norm >= 0 || p->node[node].act >= 0) return NULL;
     // any other value may be overwritten by the end of the run
-    bool kept = node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->same);
+    bool kept =
+        node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->alias_of);
     return p->node[node].used && kept ? &q->first.x : NULL;
 }
 
@@ -315,7 +316,7 @@ static bool is_to_blame(const Plan *p, int c, const Look *look, char *text,
     const Look *l = &look[call->node];
     if (is_convert(call) || l->first < 0) return false;
     const Node *n = node_of(p, call->node);
-    const Look *from = n->in[0] < 0 ? NULL : &look[p->node[n->in[0]].same];
+    const Look *from = n->in[0] < 0 ? NULL : &look[p->node[n->in[0]].alias_of];
     const bool known = from && from->first == -1 && from->lo <= from->hi;
     describe(p, c, text, room);
     tell(call->y, n->batched, l, known ? from : NULL, more);

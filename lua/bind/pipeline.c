@@ -214,9 +214,9 @@ static int l_facts(lua_State *L)
     return 1;
 }
 
-/* data.leaks{p1, p2, p3}: raises when two parts share a patient or voxels, with
- * the names of both cases (kind data) */
-static int l_leaks(lua_State *L)
+/* data.split_leakage{p1, p2, p3}: raises when two parts share a patient or
+ * voxels, with the names of both cases (kind data) */
+static int l_split_leakage(lua_State *L)
 {
     const Pipeline *side[8];
     int n = 0;
@@ -225,7 +225,7 @@ static int l_leaks(lua_State *L)
         side[n++] = check_pipeline(L, lua_gettop(L));
         lua_pop(L, 1);
     }
-    if (!pipeline_leaks(side, n)) return raise_error(L);
+    if (!pipeline_check_leakage(side, n)) return raise_error(L);
     return 0;
 }
 
@@ -236,8 +236,9 @@ void bind_pipeline(lua_State *L)
         {"steps", l_steps}, {"shape", l_shape},        {"report", l_report},
         {"item", l_item},   {"facts", l_facts},        {"close", pipeline_gc},
         {"bad", l_bad},     {"cases", l_opened_cases}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"pipeline", l_pipeline}, {"leaks", l_leaks}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"pipeline", l_pipeline},
+                                         {"split_leakage", l_split_leakage},
+                                         {NULL, NULL}};
     new_type(L, "seg.pipeline", pipeline, pipeline_gc);
     lua_getfield(L, -1, "data");
     luaL_setfuncs(L, functions, 0);

@@ -55,7 +55,7 @@ local function open_sets(r)
       show.fit(opened_texts(part, d, util.duration(sys.clock() - started)))
     end
   end
-  core.data.leaks(sides)
+  core.data.split_leakage(sides)
   trial.samples(r, data)
   return { data = data, names = names }
 end

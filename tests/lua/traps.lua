@@ -109,7 +109,7 @@ t.test("T5: slices of one head on both sides", function()
   local all = arrays()
   local a = all:filter(function(case) return case.key:byte(-1) % 2 == 0 end):pipeline {}
   local b = all:filter(function(case) return case.key:byte(-1) % 2 == 1 end):pipeline {}
-  local ok, why = pcall(core.data.leaks, { a, b })
+  local ok, why = pcall(core.data.split_leakage, { a, b })
   t.check(not ok and tostring(why):find("p0", 1, true), tostring(why))
 end)
 

@@ -516,7 +516,7 @@ TEST(files_real_lgg)
     EXPECT(foreground >= 236 && foreground <= 241);
     EXPECT_NEAR((double)voxels[1] / (double)(voxels[0] + voxels[1]), 0.0109,
                 2e-4);
-    EXPECT(pipeline_leaks((const Pipeline *const *)p, PARTS));
+    EXPECT(pipeline_check_leakage((const Pipeline *const *)p, PARTS));
     const LoaderOptions batches = {
         .batch = 16, .workers = 2, .shuffle = true, .augment = true, .seed = 1};
     Loader *l;

@@ -278,7 +278,7 @@ TEST(pipeline_stops_when_told)
     dataset_free(ds);
 }
 
-/* ---- leaks -------------------------------------------------------------- */
+/* ---- leakage between parts ---------------------------------------------- */
 
 TEST(pipeline_finds_equal_voxels_on_two_sides)
 {
@@ -302,8 +302,9 @@ TEST(pipeline_finds_equal_voxels_on_two_sides)
     const Pipeline *p[2];
     for (int k = 0; k < 2; k++)
         p[k] = made_pipeline(side[k], "normalize\nslices\n");
-    EXPECT_FAIL(pipeline_leaks(p, 2), "a2 and b2 hold the same voxels on two "
-                                      "sides of the split");
+    EXPECT_FAIL(pipeline_check_leakage(p, 2),
+                "a2 and b2 hold the same voxels on two "
+                "sides of the split");
     for (int k = 0; k < 2; k++) {
         pipeline_free((Pipeline *)p[k]);
         dataset_free(side[k]);

@@ -81,7 +81,8 @@ static int drop_all(PlanRig *r)
 
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        if (!q->used || q->same != i || q->first.call < 0 || plan_keeps(p, i))
+        if (!q->used || q->alias_of != i || q->first.call < 0 ||
+            plan_keeps(p, i))
             continue;
         q->dropped = true;
         count += q->read;

@@ -41,11 +41,11 @@ TEST(plan_deferred_norm_between_convolutions)
 
     // nodes of a layer show its convolution, and its row names them
     const PlanNode *q = r.plan->node;
-    EXPECT(q[a].same == q[a - 1].same && q[q[a].same].deferred);
-    EXPECT(q[q[a].same].act == a && !plan_value(r.plan, a));
+    EXPECT(q[a].alias_of == q[a - 1].alias_of && q[q[a].alias_of].deferred);
+    EXPECT(q[q[a].alias_of].act == a && !plan_value(r.plan, a));
     char text[ROW_TEXT];
-    EXPECT(
-        !strcmp(row_text(r.plan, q[a].same, text), "conv + batch_norm + relu"));
+    EXPECT(!strcmp(row_text(r.plan, q[a].alias_of, text),
+                   "conv + batch_norm + relu"));
 
     // the convolution's call computes the norm's gradients, once
     for (int i = 0; i < r.plan->calls; i++) {

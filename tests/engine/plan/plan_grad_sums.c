@@ -86,7 +86,7 @@ TEST(plan_grad_sums_keeps_operand_of_deferred_norm)
         a = deferred_norm ? deferred_layer(&n, a) : net_conv(&n, a, 8, 3);
         deferred_plan(&r, &n, &be, net_conv(&n, net_pool(&n, a), 8, 3), true,
                       false);
-        const PlanNode *q = &r.plan->node[r.plan->node[a].same];
+        const PlanNode *q = &r.plan->node[r.plan->node[a].alias_of];
         EXPECT_INT(own_grad_sum_calls(&r), 1);
         EXPECT_INT(q->first.late, deferred_norm ? q->sums_by : -1);
         plan_rig_drop(&r);

@@ -220,7 +220,8 @@ static int drop_some(PlanRig *r, uint32_t c, uint32_t every)
 
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        if (!q->used || q->same != i || q->first.call < 0 || plan_keeps(p, i))
+        if (!q->used || q->alias_of != i || q->first.call < 0 ||
+            plan_keeps(p, i))
             continue;
         q->dropped = !q->read || rng_below(&g, (uint32_t)i, every) == 0;
         q->saves_again = !q->read && rng_below(&g, (uint32_t)i, every) == 1;

@@ -1,4 +1,4 @@
-/* leaks.c -- the same images on two sides of a split (pipeline.h). */
+/* split_leakage.c -- the same images on two sides of a split (pipeline.h). */
 #include "data/dataset/split.h"
 #include "data/preprocess/pipeline.h"
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static bool same_voxels(const Pipeline *p, const Pipeline *q)
     return ok;
 }
 
-bool pipeline_leaks(const Pipeline *const *sides, int count)
+bool pipeline_check_leakage(const Pipeline *const *sides, int count)
 {
     // names first, which is quick, then voxels
     const Dataset *ds[PIPELINE_SIDES] = {NULL};
