@@ -12,7 +12,7 @@
 #include "data/parallel_for.h"
 #include "data/preprocess/cache.h"
 #include "data/preprocess/store.h"
-#include "data/watch.h"
+#include "data/stall_monitor.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -231,7 +231,7 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
 typedef struct Opening {
     Pipeline *p;
     const PipelineOptions *options;
-    Watch *watch;
+    StallMonitor *stall_monitor;
     pthread_mutex_t lock; /* of progress    */
     int done;             /* cases finished */
 } Opening;
@@ -306,10 +306,10 @@ static bool open_one(void *context, int thread, int item)
     const PipelineOptions *how = o->options;
     const Prepared *v;
 
-    watch_at(o->watch, thread, o->p->ds->cases[item].key);
+    stall_monitor_at(o->stall_monitor, thread, o->p->ds->cases[item].key);
     bool ok = cache_get(o->p->cache, item, how->stop, &v);
     if (ok) cache_put(o->p->cache, v);
-    watch_at(o->watch, thread, NULL);
+    stall_monitor_at(o->stall_monitor, thread, NULL);
     if (!ok) ok = may_skip(o->p, item);
     pthread_mutex_lock(&o->lock);
     o->done++;
@@ -326,10 +326,11 @@ static bool open_cases(Pipeline *p, const PipelineOptions *options)
     const double patience = options->patience_s > 0 ? options->patience_s : 60;
     Opening o = {.p = p, .options = options};
     pthread_mutex_init(&o.lock, NULL);
-    o.watch = watch_start(patience, options->waiting, options->context);
+    o.stall_monitor =
+        stall_monitor_start(patience, options->waiting, options->context);
     const bool ok = parallel_for(p->ds->count, options->threads, options->stop,
                                  open_one, &o);
-    watch_stop(o.watch);
+    stall_monitor_stop(o.stall_monitor);
     pthread_mutex_destroy(&o.lock);
     return ok;
 }

@@ -30,7 +30,7 @@ typedef struct PipelineOptions {
     void (*progress)(void *context, int done, int count);
     void *context;
     /* Called by opening, from a thread of its own, if a case takes longer than
-     * patience_s (0: 60): see watch.h. May be NULL. */
+     * patience_s (0: 60): see stall_monitor.h. May be NULL. */
     void (*waiting)(void *context, const char *text);
     double patience_s;
 } PipelineOptions;

@@ -11,7 +11,7 @@ local tidy = require "seg.predict.tidy"
 local transfer = require "seg.train.transfer"
 local ranks = require "seg.train.ranks"
 local util = require "seg.util"
-local watch = require "seg.train.watch"
+local early_stopping = require "seg.train.early_stopping"
 
 local none, fail = util.none, util.fail
 local M = {}
@@ -297,9 +297,10 @@ local function check(r)
   metrics.settle(r)
   check_inputs(r)
   if r.schedule.monitor then
-    r.schedule_watch = watch.find(r.schedule.name, r, table.unpack(r.schedule.monitor, 1, 2))
+    r.schedule_watch = early_stopping.find(r.schedule.name, r,
+                                           table.unpack(r.schedule.monitor, 1, 2))
   end
-  if r.stop then r.stop = watch.check_stop(r) end
+  if r.stop then r.stop = early_stopping.check_stop(r) end
   transfer.check(r.init)
   check_clusters(r)
   -- required here, because average.lua requires evaluate, which requires this file
@@ -416,8 +417,8 @@ function M.session(r, purpose, device, precision, draws, alone, plain)
     device = device or v.device, precision = precision or v.precision,
     winograd = v.winograd, tiles = v.tiles,
     threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
-    ranks = purpose == "train" and not alone and ranks.count > 1, local_batch_norm = not v.sync_norm,
-    allreduce = v.allreduce, plain = plain or not v.fuse,
+    ranks = purpose == "train" and not alone and ranks.count > 1,
+    local_batch_norm = not v.sync_norm, allreduce = v.allreduce, plain = plain or not v.fuse,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil, limit = budget.limit(),
     average = purpose == "train" and M.averages(r) }

@@ -15,7 +15,7 @@ local ranks = require "seg.train.ranks"
 local show = require "seg.show"
 local state = require "seg.train.state"
 local util = require "seg.util"
-local watch = require "seg.train.watch"
+local early_stopping = require "seg.train.early_stopping"
 
 local fail = util.fail
 local M = {}
@@ -104,7 +104,7 @@ function M.finish(run)
     if ranks.stopped() then return false end
     local value = r.best[1] == "loss" and result.loss or result.metrics[r.best[1]].mean
     local bad = #util.sorted_keys(result.bad or {})
-    best = watch.take_best(s, value, bad, r.best[2])
+    best = early_stopping.take_best(s, value, bad, r.best[2])
     text = string.format(", valid %s %s", r.best[1], util.fixed(value))
   end
   show.line("swa: mean of %s%s%s", util.plural(s.swa, "epoch"), text, best and "  best" or "")

@@ -40,7 +40,7 @@ local state = require "seg.train.state"
 local tally = require "seg.train.tally"
 local traces = require "seg.inspect.trace"
 local util = require "seg.util"
-local watch = require "seg.train.watch"
+local early_stopping = require "seg.train.early_stopping"
 
 local sys, fail = core.sys, util.fail
 local M = {}
@@ -202,7 +202,7 @@ local function look_back(run, values)
     local w = r.schedule_watch
     r.schedule.observe(s.schedule, values[w.name], w.mode, r.optim.lr)
   end
-  if r.stop and watch.stop(s, r.stop, values) and epoch < r.epochs then
+  if r.stop and early_stopping.stop(s, r.stop, values) and epoch < r.epochs then
     s.ended = true
     show.line("%s has not become better for %s: the %s ends after epoch %d", r.stop.watch.name,
               util.plural(r.stop.patience, "epoch"), run.phases[2] and "phase" or "training",
@@ -256,7 +256,7 @@ local function end_epoch(run, started)
   -- without a validation set no epoch is the best
   local value = values[r.best[1]] or 0 / 0
   local bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0
-  local best = watch.take_best(s, value, bad, r.best[2])
+  local best = early_stopping.take_best(s, value, bad, r.best[2])
   look_back(run, values)
   ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
              "machines that compute differently cannot train together; set one SEG_ISA for all")

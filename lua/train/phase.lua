@@ -17,7 +17,7 @@ local state = require "seg.train.state"
 local targets = require "seg.data.targets"
 local traces = require "seg.inspect.trace"
 local transfer = require "seg.train.transfer"
-local trial = require "seg.train.trial"
+local smoke_run = require "seg.train.smoke_run"
 local util = require "seg.util"
 
 local sys = core.sys
@@ -42,7 +42,7 @@ end
 -- Opens pipelines and loaders of the parts that a phase has.
 local function open_sets(r)
   local data, sides, names = {}, {}, nil
-  trial.sets(r)
+  smoke_run.sets(r)
   opened.fit_numbers(r)
   for _, part in ipairs(parts) do
     if r[part] then
@@ -56,7 +56,7 @@ local function open_sets(r)
     end
   end
   core.data.split_leakage(sides)
-  trial.samples(r, data)
+  smoke_run.samples(r, data)
   return { data = data, names = names }
 end
 

@@ -152,7 +152,7 @@ t.test("several processes say and count the same", function()
 end)
 
 t.test("an epoch that gives numbers for fewer cases is never better", function()
-  local better = require("seg.train.watch").take_best
+  local better = require("seg.train.early_stopping").take_best
   local best = { best = 0.7, best_bad = 0, best_epoch = 1, epoch = 2 }
   t.equal(better({}, 0.7, 0, "max"), true)
   t.equal(better({}, 0.7, 3, "max"), true)

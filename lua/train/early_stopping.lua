@@ -1,5 +1,5 @@
--- watch.lua -- early stopping and the best epoch: compares one value of each epoch with the best so
--- far.
+-- early_stopping.lua -- early stopping and the best epoch: compares one value of each epoch with
+-- the best so far.
 --
 -- Values have names: "loss" (of valid), "train_loss", and the names of the metrics.
 

@@ -1,4 +1,4 @@
--- trial.lua -- training on less data: --quick and --overfit.
+-- smoke_run.lua -- training on less data: --quick and --overfit.
 --
 -- --quick trains a few epochs on a few cases of each part: minutes in which every part of a long
 -- run is used once. --overfit N trains on N samples and validates on the same samples: a network

@@ -1,19 +1,19 @@
-/* watch.c -- see watch.h. One lock, held only briefly; `tell` is called without
- * it, because a terminal may be slow too. */
-#include "data/watch.h"
+/* stall_monitor.c -- see stall_monitor.h. One lock, held only briefly; `tell`
+ * is called without it, because a terminal may be slow too. */
+#include "data/stall_monitor.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include <pthread.h>
 #include <stdio.h>
 
-struct Watch {
+struct StallMonitor {
     pthread_mutex_t lock;
     pthread_cond_t stopped;
     pthread_t thread;
     bool stop;
     double patience_s;
-    WatchTell *tell;
+    StallReport *tell;
     void *context;
     struct {
         const char *name; /* NULL: idle */
@@ -23,7 +23,7 @@ struct Watch {
 
 /* Lists the threads that exceed the patience; false if none does. The caller
  * holds the lock. */
-static bool find_slow(const Watch *w, char *text, size_t room)
+static bool find_slow(const StallMonitor *w, char *text, size_t room)
 {
     const double now = clock_s();
     int at = 0;
@@ -39,7 +39,7 @@ static bool find_slow(const Watch *w, char *text, size_t room)
 
 static void *look(void *context)
 {
-    Watch *w = context;
+    StallMonitor *w = context;
     char text[512];
     pthread_mutex_lock(&w->lock);
 
@@ -55,9 +55,10 @@ static void *look(void *context)
     return NULL;
 }
 
-Watch *watch_start(double patience_s, WatchTell *tell, void *context)
+StallMonitor *stall_monitor_start(double patience_s, StallReport *tell,
+                                  void *context)
 {
-    Watch *w = tell ? mem_alloc(sizeof *w) : NULL;
+    StallMonitor *w = tell ? mem_alloc(sizeof *w) : NULL;
     if (!w) return NULL;
     w->patience_s = patience_s, w->tell = tell, w->context = context;
     pthread_mutex_init(&w->lock, NULL);
@@ -69,7 +70,7 @@ Watch *watch_start(double patience_s, WatchTell *tell, void *context)
     return NULL;
 }
 
-void watch_at(Watch *w, int thread, const char *name)
+void stall_monitor_at(StallMonitor *w, int thread, const char *name)
 {
     if (!w) return;
     CHECK(thread >= 0 && thread < MAX_PARALLEL);
@@ -79,7 +80,7 @@ void watch_at(Watch *w, int thread, const char *name)
     pthread_mutex_unlock(&w->lock);
 }
 
-void watch_stop(Watch *w)
+void stall_monitor_stop(StallMonitor *w)
 {
     if (!w) return;
     pthread_mutex_lock(&w->lock);
