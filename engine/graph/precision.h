@@ -1,8 +1,10 @@
 /* precision.h -- the number format in which convolutions, transposed
  * convolutions and linear layers multiply.
  *
- * A property of a plan. Products are always accumulated in f32, and all else
- * (parameters, norms, losses, sums) is f32: see docs/numerics.md. */
+ * A property of a plan. Products are always accumulated in f32, and parameters,
+ * losses, statistics and sums are f32. With storage in 16 bits (bf16 and f16 on
+ * a GPU) the tensors between operators are stored in that type, among them the
+ * operands and results of norms and activations: see docs/numerics.md. */
 #ifndef SEG_ENGINE_GRAPH_PRECISION_H
 #define SEG_ENGINE_GRAPH_PRECISION_H
 #include "engine/graph/tensor.h"
