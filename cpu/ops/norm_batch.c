@@ -101,7 +101,7 @@ static bool all_ranks(Norm *m, int64_t count)
 }
 
 /* Computes mean and rstd of the operand and updates the running statistics,
- * except on an idle rank (without a sample of the batch: Share in op.h) whose
+ * except on an idle rank (without a sample of the batch: Shard in op.h) whose
  * statistics are not all-reduced. */
 static bool measure(Norm *m)
 {

@@ -96,7 +96,7 @@ static __device__ __forceinline__ void moments_by(double n, double sum,
 
 /* Stores mean and reciprocal standard deviation of channel c, computed from the
  * sums of x and x^2 over n rows, and updates the running mean and variance,
- * except on an idle rank (without a sample of the batch: Share in op.h). */
+ * except on an idle rank (without a sample of the batch: Shard in op.h). */
 static __device__ __forceinline__ void store_channel_stats(
     const NormStatsOut &k, int c, double n, double sum, double square)
 {

@@ -83,7 +83,7 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
 
 /* Stores the statistics of the groups of a tile, computed from its totals, and
  * updates the running statistics, except on an idle rank (without a sample of
- * the batch: Share in op.h). */
+ * the batch: Shard in op.h). */
 __device__ __forceinline__ void store_all_stats(const Norm &p, int64_t set,
                                                 const ColTotal &all)
 {

@@ -149,8 +149,8 @@ static void moments(const double *y, int64_t rows, int channels, int c,
 
 /* A reader that applies the deferred norm gets norm and activation of the
  * stored y, rounded once, and the running statistics are updated. `after`: a
- * separate launch (stats_kernel) computes the statistics from the stored y, not
- * the epilogue. */
+ * separate launch (norm_stats_kernel) computes the statistics from the stored
+ * y, not the epilogue. */
 static void check_deferred(Precision p, const Shape *s, bool after)
 {
     enum { C = 72 };
