@@ -236,20 +236,20 @@ extern "C" Fusions cuda_conv_fusions(const Call *c)
 {
     Fusions f = {};
     const ConvProblem r = conv_problem_of(c);
+    const ConvPlan fwd = conv_plan(&r, false), bwd = conv_plan(&r, true);
     f.epilogue = c->norm.deferred;
-    f.concat = c->x[X2] && conv_fuses_concat(&r);
+    f.concat = c->x[X2] && conv_fuses_concat(&r, fwd);
 
     // linear applies the norm on load, or reads a copy that has it applied
     if (call_op(c) == OP_linear)
         f.x_norm = 1;
-    else if (conv_takes_deferred(&r))
+    else if (conv_takes_deferred(fwd))
         f.x_norm = 1 | 1u << X2;
-    const ConvPlan p = conv_plan(&r, true);
-    f.sums = sums_of(c, p);
+    f.sums = sums_of(c, bwd);
 
     // only dw: it has most of a network's parameters
-    for (int i = 0; i < p.count; i++)
-        f.sqnorm_parts[1] += p.choice[i].sqnorm_parts;
+    for (int i = 0; i < bwd.count; i++)
+        f.sqnorm_parts[1] += bwd.choice[i].sqnorm_parts;
     return f;
 }
 

@@ -115,16 +115,17 @@ int dgrad_classes(const ConvProblem *r, int *at, IgemmParams *p)
     return n;
 }
 
-/* Sets p and its classes if one launch computes the pass; else false. */
-bool single_launch(const ConvProblem *r, bool dgrad, IgemmParams *p,
-                   int *classes)
+/* Sets p and the classes of its first launch; returns their number, 0 if igemm
+ * cannot compute the pass. *whole: this launch computes all of it. */
+int first_launch(const ConvProblem *r, bool dgrad, IgemmParams *p, bool *whole)
 {
     int at = 0;
-    *classes = 1;
+    *whole = true;
     if (!dgrad) return fprop_of(r, p);
-    if (!dgrad_of(r, p)) return false;
-    *classes = dgrad_classes(r, &at, p);
-    return *classes && at == r->win.s[0] * r->win.s[1] * r->win.s[2];
+    if (!dgrad_of(r, p)) return 0;
+    const int classes = dgrad_classes(r, &at, p);
+    *whole = at == r->win.s[0] * r->win.s[1] * r->win.s[2];
+    return classes;
 }
 
 /* Sets operands and result. */
@@ -144,25 +145,27 @@ void set_operands(IgemmParams *p, const Source &source, const void *w,
 
 IgemmFusion igemm_tile_fusion(const ConvProblem *r, bool dgrad, bool norm_bwd)
 {
-    IgemmFusion f = {};
     IgemmParams p;
-    int classes;
-    if (!single_launch(r, dgrad, &p, &classes)) return f;
+    bool whole;
+    const int classes = first_launch(r, dgrad, &p, &whole);
+    if (!classes || !whole) return {};
     p.loads_norm_bwd = norm_bwd;
-    f.loads_norm_bwd = norm_bwd && igemm_tile_fits(r, &p, classes);
-    p.loads_norm_bwd = f.loads_norm_bwd;
-    f.sum_parts = igemm_tile_sum_parts(r, &p, classes);
-    return f;
+    IgemmTileFit fit = igemm_tile_fit(r, &p, classes);
+
+    if (norm_bwd && !fit.number) {
+        p.loads_norm_bwd = norm_bwd = false;
+        fit = igemm_tile_fit(r, &p, classes);
+    }
+    return {norm_bwd, fit.sum_parts};
 }
 
 int igemm_tile_of(const ConvProblem *r, bool dgrad, bool loads_norm_bwd)
 {
     IgemmParams p;
-    int classes = 1, at = 0;
-    if (!(dgrad ? dgrad_of(r, &p) : fprop_of(r, &p))) return 0;
-    if (dgrad) classes = dgrad_classes(r, &at, &p);
+    bool whole;
+    const int classes = first_launch(r, dgrad, &p, &whole);
     p.loads_norm_bwd = loads_norm_bwd;
-    return igemm_tile_number(r, &p, classes);
+    return classes ? igemm_tile_fit(r, &p, classes).number : 0;
 }
 
 bool igemm_run(const ConvProblem *r, bool dgrad, bool tile,

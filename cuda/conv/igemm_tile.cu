@@ -8,7 +8,7 @@
  * order: by one block in registers or, if a GPU would have few blocks, by one
  * block a slice (split-K), with the partial sums in memory and
  * split_k_sum_kernel after them. Both give the same bits, and so do all tiles
- * and boxes, so the choice may be whatever is fastest. The exception is the
+ * and boxes, so the fastest may be chosen. The exception is the
  * sums over the result, which are added box by box (igemm_tile_sums.cuh). */
 #include "cuda/conv/igemm_tile.cuh"
 #include "cuda/conv/igemm_tile_choice.h"
@@ -491,46 +491,24 @@ bool igemm_tile_run(const ConvProblem *r, const IgemmParams *p, int classes,
                     : queue<false>(r, p, classes, tile, done);
 }
 
-bool igemm_tile_fits(const ConvProblem *r, const IgemmParams *p, int classes)
-{
-    GemmTile tile = gemm_tile_of(r, p->dgrad);
-    IgemmTileParams<true> dgrad;
-    IgemmTileParams<false> fprop;
-    return p->dgrad ? igemm_tile_params_of(r, p, classes, &tile, &dgrad)
-                    : igemm_tile_params_of(r, p, classes, &tile, &fprop);
-}
-
 template <bool DGRAD>
-static int number(const ConvProblem *r, const IgemmParams *p, int classes)
+static IgemmTileFit fit(const ConvProblem *r, const IgemmParams *p, int classes)
 {
+    IgemmTileFit f = {};
     GemmTile tile = gemm_tile_of(r, DGRAD);
     IgemmTileParams<DGRAD> t;
-    return igemm_tile_params_of(r, p, classes, &tile, &t) ? number_of(tile) : 0;
-}
-
-int igemm_tile_number(const ConvProblem *r, const IgemmParams *p, int classes)
-{
-    return p->dgrad ? number<true>(r, p, classes)
-                    : number<false>(r, p, classes);
-}
-
-template <bool DGRAD>
-static int sum_parts(const ConvProblem *r, const IgemmParams *p, int classes)
-{
-    GemmTile tile = gemm_tile_of(r, DGRAD);
-    IgemmTileParams<DGRAD> t;
-    if (!igemm_tile_params_of(r, p, classes, &tile, &t) || tile.split_k ||
-        t.tiles * r->win.groups > GPU_COUNTERS)
-        return 0;
+    if (!igemm_tile_params_of(r, p, classes, &tile, &t)) return f;
+    f.number = number_of(tile);
     const auto &last = t.cls[classes - 1];
-    return last.first + last.blocks;
+    if (!tile.split_k && t.tiles * r->win.groups <= GPU_COUNTERS)
+        f.sum_parts = last.first + last.blocks;
+    return f;
 }
 
-int igemm_tile_sum_parts(const ConvProblem *r, const IgemmParams *p,
-                         int classes)
+IgemmTileFit igemm_tile_fit(const ConvProblem *r, const IgemmParams *p,
+                            int classes)
 {
-    return p->dgrad ? sum_parts<true>(r, p, classes)
-                    : sum_parts<false>(r, p, classes);
+    return p->dgrad ? fit<true>(r, p, classes) : fit<false>(r, p, classes);
 }
 
 extern "C" void igemm_tile_want(int number)

@@ -106,22 +106,20 @@ struct GemmTile {
 bool igemm_tile_takes(const ConvProblem *r);
 /* Bytes of Call.scratch that the pass needs, with igemm_tile_takes. */
 size_t igemm_tile_bytes(const ConvProblem *r, bool dgrad);
-/* Queues the residue classes of a pass; with split-K they
- * must be all classes of the call. *done false: nothing was queued, as the halo
- * does not fit in shared memory or no tile is as requested. Otherwise returns
- * false with the reason if a launch failed. */
+/* Queues the residue classes of a pass; with split-K they must be all classes
+ * of the call. *done false: nothing was queued, as the halo does not fit in
+ * shared memory or no tile is as requested. Otherwise returns false with the
+ * reason if a launch failed. */
 bool igemm_tile_run(const ConvProblem *r, const IgemmParams *p, int classes,
                     bool *done);
-/* Returns whether igemm_tile_run would queue the classes. */
-bool igemm_tile_fits(const ConvProblem *r, const IgemmParams *p, int classes);
-/* The number of the tile with which these classes run; 0: the halo does not
- * fit.
- */
-int igemm_tile_number(const ConvProblem *r, const IgemmParams *p, int classes);
-/* The partial sums over the result that these classes, all of the call, can
- * write; 0: none. */
-int igemm_tile_sum_parts(const ConvProblem *r, const IgemmParams *p,
-                         int classes);
+/* The run of igemm_tile for some residue classes of a problem. */
+struct IgemmTileFit {
+    int number;    // of its tile; 0: igemm_tile_run would queue nothing
+    int sum_parts; // partial sums over the result that it can write if these
+                   // are all classes of the call; 0: none
+};
+IgemmTileFit igemm_tile_fit(const ConvProblem *r, const IgemmParams *p,
+                            int classes);
 
 /* Stores or adds v to elements i .. i+7 of a tensor. */
 static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,

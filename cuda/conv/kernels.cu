@@ -296,9 +296,9 @@ ConvProblem conv_problem_of(const Call *c)
                         : conv_problem(c, g, call_image(c), c->y->dim);
 }
 
-bool conv_takes_deferred(const ConvProblem *r)
+bool conv_takes_deferred(const ConvPlan &fwd)
 {
-    return conv_plan(r, false).choice[0].kernel->run != run_small_cin;
+    return fwd.choice[0].kernel->run != run_small_cin;
 }
 
 bool conv_loads_vectors(const ConvProblem *r)
@@ -308,11 +308,11 @@ bool conv_loads_vectors(const ConvProblem *r)
 
 // x[0] has a multiple of 32 channels (TILE_CHUNK), x[X2] of 8 (16 bytes).
 // small_cin takes any two tensors, if dx is not needed.
-bool conv_fuses_concat(const ConvProblem *r)
+bool conv_fuses_concat(const ConvProblem *r, const ConvPlan &fwd)
 {
     const Call *c = r->c;
     if (call_op(c) == OP_linear) return false;
-    if (!conv_takes_deferred(r)) return !wants_dx(c);
+    if (!conv_takes_deferred(fwd)) return !wants_dx(c);
     return c->x[X2]->dim.c % NARROW_CHANNELS == 0 &&
            c->x[0]->dim.c % TILE_CHUNK == 0 && r->win.groups == 1 &&
            conv_loads_vectors(r);

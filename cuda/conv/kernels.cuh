@@ -85,12 +85,12 @@ ConvProblem conv_problem_of(const Call *c);
 /* Is operand 0 loaded 8 channels (16 bytes) at a time? Only such loads can
  * apply a deferred norm. */
 bool conv_loads_vectors(const ConvProblem *r);
-/* May operand 0 be the tensor before its norm (Call.x_norm)? All kernels
- * but small_cin apply the norm on load, or read a copy to which dispatch.cu has
- * applied it. */
-bool conv_takes_deferred(const ConvProblem *r);
+/* Of the plan of y: may operand 0 be the tensor before its norm (Call.x_norm)?
+ * All kernels but small_cin apply the norm on load, or read a copy to which
+ * dispatch.cu has applied it. */
+bool conv_takes_deferred(const ConvPlan &fwd);
 /* May operand 0 and its gradient be in two tensors, x[0] and x[X2]? */
-bool conv_fuses_concat(const ConvProblem *r);
+bool conv_fuses_concat(const ConvProblem *r, const ConvPlan &fwd);
 /* The number of the tile (igemm_tile_choice.h) with which a choice for y or dx
  * runs; 0: its kernel has no choice of tiles. */
 int conv_tile(const ConvProblem *r, const ConvChoice &choice);
