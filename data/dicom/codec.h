@@ -1,10 +1,11 @@
 /* codec.h -- a C interface to DCMTK.
  *
  * DCMTK has two jobs: it decodes JPEG and JPEG-LS frames that this program has
- * cut out of a file and checked, and it writes a file from a list of elements
- * and pixels. No other bytes of an input file reach DCMTK. Implemented by
- * dcmtk.cc, or by dcmtk_none.c in a build without DCMTK. All functions are
- * thread-safe; the library is initialised once, by the first call. */
+ * cut out of a file and checked, and it writes compressed files from a list of
+ * elements and pixels (encode.h writes the others). No other bytes of an input
+ * file reach DCMTK. Implemented by dcmtk.cc, or by dcmtk_none.c in a build
+ * without DCMTK. All functions are thread-safe; the library is initialised
+ * once, by the first call. */
 #ifndef SEG_DATA_DICOM_CODEC_H
 #define SEG_DATA_DICOM_CODEC_H
 #include <stdbool.h>
@@ -46,10 +47,11 @@ typedef enum CodecResult {
 CodecResult codec_decode(const CodecPixels *form, const CodecBytes *fragments,
                          int32_t count, uint8_t *out, char why[CODEC_WHY]);
 
-/* An element to write; the list is in file order. Every value is text, numbers
- * too, with backslashes between multiple values. depth is the number of items
- * around the element. An item has tag 0xFFFEE000 and the depth of its contents;
- * a sequence has no value. */
+/* An element to write. An item follows its sequence, the elements of an item
+ * follow the item; otherwise the order does not matter. Every value is text,
+ * numbers too, with backslashes between multiple values. depth is the number of
+ * items around the element. An item has tag 0xFFFEE000 and the depth of its
+ * contents; a sequence has no value. */
 typedef struct CodecElement {
     uint32_t tag;
     uint16_t vr; /* two letters */

@@ -2,15 +2,17 @@
  * DICOM=0).
  *
  * Parsing, sorting, and uncompressed, deflated and RLE pixels need no DCMTK and
- * work in every build. JPEG and JPEG-LS inside DICOM, and writing, need DCMTK;
- * here they fail with the fix. */
+ * work in every build, and so does writing uncompressed and deflated files
+ * (encode.h). JPEG and JPEG-LS inside DICOM, and writing compressed files, need
+ * DCMTK; here they fail with the fix. */
 #include "data/dicom/codec.h"
 #include "data/dicom/dicom.h"
 #include <stdio.h>
 
 static const char how[] =
-    "built without DCMTK: DICOM is read unless JPEG compressed, and not "
-    "written; fix: install DCMTK (Debian: libdcmtk-dev, Fedora: dcmtk-devel, "
+    "built without DCMTK: JPEG and JPEG-LS inside DICOM are not read, and "
+    "compressed files not written; fix: install DCMTK (Debian: libdcmtk-dev, "
+    "Fedora: dcmtk-devel, "
     "Arch: dcmtk) and build again with make DICOM=1";
 
 bool dicom_ready(void)

@@ -21,8 +21,8 @@
 #include "data/volume.h"
 
 /* True if the program was built with DCMTK; else false with a reason that says
- * how to get DCMTK. Without DCMTK files are scanned and loaded all the same,
- * but a JPEG-compressed file is refused and no file is written. */
+ * how to get DCMTK. Without DCMTK a JPEG-compressed file is refused, and only
+ * uncompressed files are written. */
 bool dicom_ready(void);
 
 /* A slice that is half a slice off could be its neighbour. */
@@ -256,6 +256,10 @@ typedef enum DicomSyntax {
     DICOM_JPEG_LS,       /* lossless                      */
     DICOM_SYNTAX_COUNT
 } DicomSyntax;
+
+/* Can this build write files of this transfer syntax? Every build writes the
+ * uncompressed and the deflated ones. */
+bool dicom_writes(DicomSyntax syntax);
 
 /* Options of dicom_write_series. Zero selects the default in brackets.
  * `references` is the description of a series with this patient and seed; each

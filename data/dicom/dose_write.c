@@ -163,7 +163,6 @@ bool dicom_write_dose(const char *path, const Volume *dose, int32_t c,
     bool ok = false;
 
     CHECK(dose->voxels.type == F32 && c >= 0 && c < n.c);
-    TRY(dicom_ready());
     TRY(check_grid(dose, path, &step));
     TRY(find_scaling(&s, path));
     TRY(pixels = mem_alloc(bytes));

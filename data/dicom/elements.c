@@ -3,6 +3,7 @@
  * with the reason that is still set, so that the dozens of calls that describe
  * a file need no checks of their own. */
 #include "data/dicom/elements.h"
+#include "data/dicom/encode.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -158,25 +159,68 @@ char *uid_from(const char *key, char uid[UID_TEXT])
     return uid;
 }
 
+// Writes the file `aside`; false with a reason in `why`.
+static bool write_bytes(const char *aside, const uint8_t *bytes, size_t count,
+                        char why[CODEC_WHY])
+{
+    FILE *f = fopen(aside, "wb");
+    bool ok = f && fwrite(bytes, 1, count, f) == count;
+    int error = errno;
+
+    if (f && fclose(f) && ok) ok = false, error = errno;
+    if (!ok) snprintf(why, CODEC_WHY, "%s", strerror(error));
+    return ok;
+}
+
+// Encodes and writes an uncompressed file; false with the reason as an error.
+static bool write_plain(Elements *l, const char *path, const char *aside,
+                        const CodecPixels *form, const uint8_t *pixels,
+                        size_t bytes)
+{
+    Arena mem = {0};
+    uint8_t *file;
+    size_t count;
+    char why[CODEC_WHY];
+    bool ok = dicom_encode(form, l->list, l->count, pixels, bytes, &mem, &file,
+                           &count);
+
+    if (!ok)
+        within("%s: dicom", path);
+    else if (!write_bytes(aside, file, count, why))
+        ok = fail("%s: dicom: cannot write: %s", path, why);
+    arena_release(&mem);
+    return ok;
+}
+
+// The same of a compressed file, by DCMTK.
+static bool write_compressed(Elements *l, const char *path, const char *aside,
+                             const CodecPixels *form, const uint8_t *pixels,
+                             size_t bytes)
+{
+    char why[CODEC_WHY];
+    const CodecResult r =
+        codec_write(aside, form, l->list, l->count, pixels, bytes, why);
+    if (r == CODEC_NO_MEMORY)
+        return fail("%s: dicom: no memory to write it; fix: end other "
+                    "programs, or raise the limit (ulimit -v)",
+                    path);
+    return r == CODEC_DONE || fail("%s: dicom: cannot write: %s", path, why);
+}
+
 bool elements_write(Elements *l, const char *path, const CodecPixels *form,
                     const uint8_t *pixels, size_t bytes)
 {
     if (l->failed) return within("%s: dicom", path);
-    char why[CODEC_WHY];
     // a reader of the folder must never find a partial file under the final
     // name
     char *aside = arena_printf(&l->arena, "%s.tmp", path);
     if (!aside) return false;
-    CodecResult r =
-        codec_write(aside, form, l->list, l->count, pixels, bytes, why);
+    const bool plain = dicom_encodes(form->syntax_uid);
 
-    if (r != CODEC_DONE) {
+    if (!(plain ? write_plain : write_compressed)(l, path, aside, form, pixels,
+                                                  bytes)) {
         remove(aside);
-        return r == CODEC_NO_MEMORY
-                   ? fail("%s: dicom: no memory to write it; fix: end other "
-                          "programs, or raise the limit (ulimit -v)",
-                          path)
-                   : fail("%s: dicom: cannot write: %s", path, why);
+        return false;
     }
 
     if (rename(aside, path)) {

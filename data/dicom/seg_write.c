@@ -424,7 +424,6 @@ static bool on_slices(SegWriter *s, const DicomStack *stack, const char *path,
 // writes the file for the inputs in *s
 static bool write_seg(SegWriter *s, const char *path)
 {
-    if (!dicom_ready()) return false;
     CHECK(s->count >= 1 && s->count <= SEGMENTS);
     if (!check_names(s, path)) return false;
 

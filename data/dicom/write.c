@@ -6,6 +6,7 @@
  * slopes, signs and photometric interpretations. UIDs are functions of names
  * and the seed, so that a mask can refer to an image that is written later. */
 #include "data/dicom/elements.h"
+#include "data/dicom/encode.h"
 #include "data/dicom/stack.h"
 #include "engine/base/rng.h"
 #include <errno.h>
@@ -246,13 +247,18 @@ static bool check_arguments(const char *folder, const Volume *v,
     return true;
 }
 
+bool dicom_writes(DicomSyntax syntax)
+{
+    return dicom_encodes(dicom_syntax_uid(syntax)) || dicom_ready();
+}
+
 // one list of elements is used repeatedly: freed after each file
 bool dicom_write_series(const char *folder, const Volume *v,
                         const DicomWrite *how)
 {
-    if (!dicom_ready()) return false;
     CodecPixels form;
     if (!check_arguments(folder, v, how, &form)) return false;
+    if (!dicom_encodes(form.syntax_uid) && !dicom_ready()) return false;
     struct stat st;
 
     // an existing folder is written to: files of the same names are replaced

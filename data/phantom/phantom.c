@@ -19,7 +19,6 @@ static const PhantomForm forms[] = {
                 {"size", 256, 16, 1024},
                 {"slices", 24, 2, 1024}},
      .noise = 0.03, // sigma relative to the brightest tissue
-     .ready = dicom_ready,
      .write = scan_write_flair},
     {.format = "nifti",
      .prefix = "t1",

@@ -27,9 +27,7 @@ typedef struct PhantomForm {
     const char *prefix;                    /* of folder names */
     int version;                           /* increased when the bytes change */
     PhantomNumber number[PHANTOM_NUMBERS]; /* the first: number of units */
-    double noise;        /* default; its unit depends on the form */
-    bool (*ready)(void); /* fails if the form cannot be written; NULL: it always
-                          * can */
+    double noise; /* default; its unit depends on the form */
     /* writes the files of unit 0 .. number[0] - 1 below an existing folder; a
      * unit that stops because of `stop` fails */
     bool (*write)(const char *folder, const Phantom *how, int unit);

@@ -60,7 +60,6 @@ bool phantom_write(const char *folder, const Phantom *how, bool *made)
     if (made) *made = false;
     if (!phantom_check(how)) return false;
     if (is_folder(folder)) return true;
-    if (how->form->ready && !how->form->ready()) return false;
     int n = snprintf(aside, sizeof aside, "%s.tmp.%ld", folder, (long)getpid());
     if (n < 0 || (size_t)n >= sizeof aside)
         return fail_usage("%.64s...: the name is too long", folder);

@@ -12,6 +12,14 @@ enum { PATH_TEXT = 4096 };
 
 /* -- DICOM ---------------------------------------------------------------- */
 
+// The transfer syntaxes in turn. A build without DCMTK writes no compressed
+// file; all of them are lossless, so its patients have the same voxels.
+static DicomSyntax syntax_of(int number)
+{
+    const DicomSyntax syntax = (DicomSyntax)(number % DICOM_SYNTAX_COUNT);
+    return dicom_writes(syntax) ? syntax : DICOM_EXPLICIT_LE;
+}
+
 // Transfer syntax, slope, photometric interpretation and bits vary between
 // patients, so that a run over the data set reads every form.
 static bool write_dicom(const char *folder, const Phantom *how, int patient,
@@ -30,7 +38,7 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
                     .description = "FLAIR",
                     .seed = how->seed,
                     .series_number = 1,
-                    .syntax = (DicomSyntax)(patient % DICOM_SYNTAX_COUNT),
+                    .syntax = syntax_of(patient),
                     .bits_stored = 12,
                     .monochrome1 = patient % 6 == 4,
                     .shuffle = true};
@@ -43,7 +51,7 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
     // slice by slice, so that masks are matched by reference
     w.references = "FLAIR";
     w.series_number = 2;
-    w.syntax = (DicomSyntax)((patient + 2) % DICOM_SYNTAX_COUNT);
+    w.syntax = syntax_of(patient + 2);
     w.bits_stored = 8;
     w.slope = 0;
     w.monochrome1 = false;

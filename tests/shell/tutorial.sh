@@ -15,8 +15,7 @@ cp -r scripts "$clone/scripts"
     -e 's/quick = { size = 128, epochs = 25, t_max = 25 }/quick = { size = 32, base = 4, epochs = 1, t_max = 1 }/' \
     "$clone/scripts/brain_unet.lua"
 demo() { (cd "$clone" && "$PROGRAM" scripts/brain_unet.lua --preset demo); }
-demo > "$tmp/demo.log" 2>&1 || ! grep -q "built without DCMTK" "$tmp/demo.log" ||
-    skip "DICOM cannot be written in this build"
+demo > "$tmp/demo.log" 2>&1
 smaller() { ! cmp -s scripts/brain_unet.lua "$clone/scripts/brain_unet.lua"; }
 [ -n "${SEG_SOAK:-}" ] || step "the presets are smaller" smaller
 step "the demo" grep -q "^done: runs/brain_unet/001" "$tmp/demo.log"

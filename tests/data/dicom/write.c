@@ -23,6 +23,7 @@ static void expect_same(const Volume *a, const Volume *b)
 
 TEST(dicom_write_all_syntaxes_come_back)
 {
+    if (!dicom_ready()) SKIP("built without DCMTK");
     for (int syntax = 0; syntax < DICOM_SYNTAX_COUNT; syntax++)
         for (int form = 0; form < 6; form++) {
             Arena a = {0};
@@ -108,6 +109,7 @@ static rlim_t address_space(void)
 
 TEST(dicom_write_no_memory_to_decode_is_not_damage)
 {
+    if (!dicom_ready()) SKIP("built without DCMTK");
 #if defined(__SANITIZE_ADDRESS__)
     SKIP("a sanitizer needs the address space");
 #else
@@ -224,6 +226,7 @@ static int packed_by(const char *const *tools, size_t count, const char *name)
 
 TEST(dicom_write_other_writers_are_read)
 {
+    if (!dicom_ready()) SKIP("built without DCMTK");
     static const char *const tools[] = {
         "dcmcrle",        "dcmcjpeg +e1",  "dcmcjpeg +el", "dcmcjpls +el",
         "dcmconv +ti",    "dcmconv +tb",   "dcmconv +td",  "dcmconv -e",
@@ -236,6 +239,7 @@ TEST(dicom_write_other_writers_are_read)
 
 TEST(dicom_write_lossy_jpeg_is_read_and_noted)
 {
+    if (!dicom_ready()) SKIP("built without DCMTK");
     // a smooth picture, which is restored to within a few of 256 or 4096
     static const struct {
         const char *tool, *name;
@@ -282,6 +286,7 @@ TEST(dicom_write_lossy_jpeg_is_read_and_noted)
 
 TEST(dicom_write_what_gdcm_packs_is_read)
 {
+    if (!dicom_ready()) SKIP("built without DCMTK");
     static const char *const tools[] = {"gdcmconv --rle", "gdcmconv --jpeg",
                                         "gdcmconv --jpegls",
                                         "gdcmconv --implicit"};
@@ -305,6 +310,7 @@ static bool load_damaged(void *ctx)
 
 TEST(dicom_write_packed_frames_damaged_are_refused)
 {
+    if (!dicom_ready()) SKIP("built without DCMTK");
     static const DicomSyntax syntaxes[] = {DICOM_RLE, DICOM_JPEG_LOSSLESS};
     Volume v;
     kit_volume(&v, 2, 6, 7, false);
@@ -398,6 +404,7 @@ static void *load_job(void *argument)
 
 TEST(dicom_write_threads_load_at_once)
 {
+    if (!dicom_ready()) SKIP("built without DCMTK");
     Arena a = {0};
     Volume v;
     kit_volume(&v, 6, 9, 11, false);
