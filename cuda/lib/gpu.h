@@ -7,6 +7,7 @@
  *
  *     SMEM(float, tile, [32][33]);      one shared array, 16-byte aligned
  *     DYN_SMEM(float, buffer);          the launch's dynamic shared memory
+ *     DYN_SMEM_1024(char, tiles);       the same, for TMA: 1024-byte aligned
  *     LAUNCH((kernel<64, 32>), grid, block, bytes, stream, arguments...);
  *     LAUNCH_COOP(kernel, grid, block, bytes, stream, arguments...);
  *
@@ -31,6 +32,9 @@
 #define DYN_SMEM(T, name)                                       \
     extern __shared__ __align__(16) unsigned char smem_bytes[]; \
     T *name = reinterpret_cast<T *>(smem_bytes)
+#define DYN_SMEM_1024(T, name)                                    \
+    extern __shared__ __align__(1024) unsigned char smem_tiles[]; \
+    T *name = reinterpret_cast<T *>(smem_tiles)
 #define LAUNCH_NOW(kernel, grid, block, smem, stream, ...) \
     kernel<<<grid, block, smem, stream>>>(__VA_ARGS__)
 #define LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, ...) \

@@ -6,7 +6,7 @@
  *
  * Files: report (messages), fiber (stacks, context switch), launch (blocks,
  * barriers, orders), warp (warp collectives), mma (mma and ldmatrix), shared
- * (shared memory, cp.async), memory (allocations), device (properties,
+ * (shared memory, cp.async), mbarrier, tma and wgmma (of Hopper), memory (allocations), device (properties,
  * settings), fail (checks at the start of each runtime call, injected
  * failures), stream, event and graph (queued work), race (linked in the checked
  * build only, which calls it through `checker`). */
@@ -15,7 +15,10 @@
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/emulator/emu_launch.h"
 #include "tests/cuda/emulator/emu_prims.h"
+#include "tests/cuda/emulator/emu_sm90.h"
 #include "tests/cuda/emulator/emu_warp.h"
+
+#include <string>
 
 namespace emu {
 
@@ -24,9 +27,8 @@ enum {
     MAX_WARPS = 32,
     MAX_BLOCKS = 64,           /* of a cooperative launch */
     MAX_FIBERS = 16384,        /* of a cooperative launch */
-    SHARED_LIMIT = 99 * 1024,  /* of a block, static and dynamic */
     SHARED_STATIC = 48 * 1024, /* without the attribute for more */
-    SHARED_ROOM = 128 * 1024,  /* reserved for each block, with gaps */
+    SHARED_ROOM = 256 * 1024,  /* reserved for each block, with gaps */
     EXIT_FAULT = 65,
     EXIT_RACE = 66
 };
@@ -48,6 +50,9 @@ struct Fiber {
     uint32_t mask;         /* of its last collective */
     Site site;             /* of the barrier or collective it last reached */
     struct Copies *copies; /* its asynchronous copies, null until used */
+    struct Stores *stores; /* its tma_stores, null until used */
+    uint64_t polled;       /* fiber_events at its last fiber_poll */
+    int polls;             /* since then */
 };
 struct Warp {
     uint32_t ready;   /* lanes that can run */
@@ -94,6 +99,14 @@ void fibers_run(Block *blocks, int count);
 void fiber_wait();
 void fiber_yield(); /* other fibers go first, in the orders that are fair */
 void fiber_wake(Block *of, int warp, uint32_t lanes);
+/* The calling fiber asks for something in a loop: when it has asked in vain
+ * several times, it sleeps until the next fiber_event, or until no other fiber
+ * can run. The caller has set its `site`. */
+void fiber_poll();
+void fiber_event();
+/* Starts a new interval of a block: what its threads did so far counts as done
+ * before what follows. */
+void interval_begin(Block *b);
 /* whether `at` lies on the stack of some fiber */
 extern uintptr_t stacks_low, stacks_high;
 inline bool on_fiber_stack(uintptr_t at)
@@ -121,6 +134,27 @@ inline bool in_shared_memory(uintptr_t at)
     return at - rooms_low < rooms_high - rooms_low;
 }
 void copies_drop(Fiber *f);
+size_t shared_limit(); /* bytes of a block, static and dynamic */
+
+/* -- Hopper ---------------------------------------------------------------- */
+void sm90_begin(Block *b);
+void sm90_end(Block *b);
+/* The running thread has returned. */
+void sm90_returned();
+/* Describes what barriers that threads wait for still miss. */
+std::string mbarrier_lacks(Block *b);
+/* `bytes` of a load have arrived. */
+void mbarrier_complete(uint64_t *bar, uint32_t bytes, const Site &site);
+void mbarrier_check_shown(uint64_t *bar, const Site &site);
+void loads_begin(Block *b);
+void loads_end(Block *b);
+/* Lets the loads arrive that belong to barrier `bar` of the running block. */
+void loads_land(const uint64_t *bar);
+/* whether a load into [at, at + n) is in flight */
+bool is_loading(uintptr_t at, size_t n);
+void stores_returned(Fiber *f);
+void products_begin(Block *b);
+void products_returned();
 
 /* -- device memory --------------------------------------------------------- */
 struct Allocation {
@@ -160,6 +194,12 @@ struct Checker {
     void (*freed)(uintptr_t at, size_t n);
     void (*closed)(uintptr_t at, size_t n, bool closed);
     void (*interval)(uint32_t number, int block);
+    /* TMA begins to write shared memory, for the running thread; it has written
+     * it; TMA or wgmma reads it; a thread has called fence_async_shared */
+    void (*loading)(uintptr_t at, size_t n, void *pc);
+    void (*loaded)(uintptr_t at, size_t n);
+    void (*async_read)(uintptr_t at, size_t n, void *pc);
+    void (*fenced)(int block, int thread);
     /* the running block arrives at last_block; as the last block there it then
      * joins: accesses of earlier arrivals become visible to it */
     void (*arrived)(const unsigned *word);

@@ -151,6 +151,11 @@ void settings_read()
         bad_setting("EMU_DEVICES", getenv("EMU_DEVICES"));
 }
 
+size_t shared_limit()
+{
+    return settings.capability == 90 ? 227 * 1024 : 99 * 1024;
+}
+
 int dynamic_limit(const void *function)
 {
     const auto it = dynamic_limits.find(function);
@@ -251,8 +256,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *to, int device)
     to->pciBusID = device + 1;
     to->totalGlobalMem = settings.memory;
     to->sharedMemPerBlock = SHARED_STATIC;
-    to->sharedMemPerBlockOptin = SHARED_LIMIT;
-    to->sharedMemPerMultiprocessor = SHARED_LIMIT + 1024;
+    to->sharedMemPerBlockOptin = shared_limit();
+    to->sharedMemPerMultiprocessor = shared_limit() + 1024;
     to->reservedSharedMemPerBlock = 1024;
     to->totalConstMem = 64 * 1024;
     to->regsPerBlock = to->regsPerMultiprocessor = 64 * 1024;
@@ -336,7 +341,7 @@ cudaError_t emu_set_attribute(const void *f, cudaFuncAttribute a, int value)
     if (a == cudaFuncAttributePreferredSharedMemoryCarveout)
         return call.end(cudaSuccess);
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        value > SHARED_LIMIT)
+        (size_t)value > shared_limit())
         return call.end(cudaErrorInvalidValue);
     dynamic_limits[f] = value;
     return call.end(cudaSuccess);

@@ -14,6 +14,7 @@
  *     emu_math.h    intrinsics
  *     emu_half.h    f16, bf16
  *     emu_prims.h   mma, ldmatrix, cp.async
+ *     emu_sm90.h    mbarrier, TMA, wgmma
  *     emu_api.h     the runtime
  *
  * Settings in the environment are listed in emu_control.h. */
@@ -27,5 +28,6 @@
 #include "tests/cuda/emulator/emu_launch.h"
 #include "tests/cuda/emulator/emu_math.h"
 #include "tests/cuda/emulator/emu_prims.h"
+#include "tests/cuda/emulator/emu_sm90.h"
 #include "tests/cuda/emulator/emu_warp.h"
 #endif

@@ -8,7 +8,8 @@
  *
  * The emulator enforces rules that hardware does not always enforce: all
  * threads of a block reach the same __syncthreads() line, none has returned
- * before; shared memory is at most 99 KB, its static part at most 48 KB. */
+ * before; shared memory is at most 99 KB (227 KB on an emulated Hopper), its
+ * static part at most 48 KB. */
 #ifndef EMU_LAUNCH_H
 #define EMU_LAUNCH_H
 #include "tests/cuda/emulator/emu_api.h"
@@ -103,6 +104,8 @@ static const int warpSize = 32;
 #define DYN_SMEM(T, name) \
     T *name =             \
         static_cast<T *>(emu::shared_dynamic(alignof(T), __FILE__, __LINE__))
+#define DYN_SMEM_1024(T, name) \
+    T *name = static_cast<T *>(emu::shared_dynamic(1024, __FILE__, __LINE__))
 
 inline void __syncthreads(EMU_AT)
 {

@@ -13,6 +13,7 @@
 #include "tests/cuda/emulator/core.h"
 
 #include <sys/mman.h>
+#include <vector>
 
 extern "C" {
 void emu_switch(void **save, void *to);
@@ -66,7 +67,13 @@ const char *__asan_default_options()
 
 namespace emu {
 
-enum { STACK = 128 * 1024, GUARD = 4096, STRIDE = STACK + GUARD };
+enum {
+    STACK = 128 * 1024,
+    GUARD = 4096,
+    STRIDE = STACK + GUARD,
+    POLLS = 8,        /* in vain before a fiber sleeps: more than it has rings */
+    IDLE_MOST = 10000 /* rounds of polls without any event: a deadlock */
+};
 
 uint3 thread_index, block_index;
 dim3 block_extent, grid_extent;
@@ -183,6 +190,42 @@ static bool pick()
     return true;
 }
 
+/* -- fibers that poll ----------------------------------------------------- */
+namespace {
+struct Sleeper {
+    Block *of;
+    int thread;
+};
+} // namespace
+static std::vector<Sleeper> sleepers;
+static uint64_t events = 1;
+static int idle; /* rounds in which only polling fibers ran */
+
+static void wake_sleepers()
+{
+    for (const Sleeper &s : sleepers) {
+        s.of->fiber[s.thread].polls = 0;
+        fiber_wake(s.of, s.thread >> 5, 1u << (s.thread & 31));
+    }
+    sleepers.clear();
+}
+
+void fiber_event()
+{
+    events++;
+    idle = 0;
+    wake_sleepers();
+}
+
+/* As pick; if no other fiber can run, those that poll may ask again. */
+static bool pick_any()
+{
+    if (pick()) return true;
+    if (sleepers.empty() || ++idle > IDLE_MOST) return false;
+    wake_sleepers();
+    return pick();
+}
+
 static void thread_main();
 
 /* Prepares a stack on which emu_switch() "returns" into thread_main(). The tops
@@ -237,7 +280,8 @@ static void thread_main()
         running->bound.call(running->bound.args.get());
         stack = block->fiber[thread_number].stack;
         thread_returned();
-        if (!pick()) break;
+        idle = 0;
+        if (!pick_any()) break;
         Warp *w = &block->warp[thread_number >> 5];
         if (w->fresh >> (thread_number & 31) & 1) {
             enter();
@@ -261,7 +305,7 @@ static void leave()
 {
     Block *const b = block;
     const int self = thread_number;
-    if (!pick()) deadlock(first_block, block_total);
+    if (!pick_any()) deadlock(first_block, block_total);
     if (block == b && thread_number == self) return;
     go(&b->fiber[self].sp);
 }
@@ -280,6 +324,19 @@ void fiber_wait()
 void fiber_yield()
 {
     if (order != GREEDY_UP && order != GREEDY_DOWN) leave();
+}
+
+void fiber_poll()
+{
+    Fiber *f = &block->fiber[thread_number];
+    if (f->polled != events) f->polls = 0;
+    f->polled = events;
+    if (++f->polls < POLLS) {
+        fiber_yield();
+        return;
+    }
+    sleepers.push_back({block, thread_number});
+    fiber_wait();
 }
 
 void fiber_wake(Block *of, int warp, uint32_t lanes)

@@ -30,7 +30,7 @@ static int grid_waiting; /* threads at the grid barrier */
 static Site grid_site;
 static uint64_t order_seed, launch_number;
 
-static void new_interval(Block *b)
+void interval_begin(Block *b)
 {
     b->interval = ++intervals;
     if (checker) checker->interval(b->interval, b->number);
@@ -44,7 +44,7 @@ static void wake_all(Block *b)
         fiber_wake(b, w, b->warp[w].alive);
     }
     b->waiting = 0;
-    new_interval(b);
+    interval_begin(b);
 }
 
 static const char *thread_text(int i, char *text, size_t size)
@@ -173,6 +173,7 @@ void thread_returned()
     if (!w->ready) b->runnable &= ~(1u << (thread_number >> 5));
     b->alive--;
     if (f->copies) copies_drop(f);
+    sm90_returned();
     if (b->waiting || grid_waiting) {
         const Site &site = b->waiting ? b->site : grid_site;
         char self[48];
@@ -206,6 +207,7 @@ void deadlock(Block *all, int count)
     for (const auto &p : places)
         list += (list.empty() ? "" : ", ") + std::to_string(p.second) + " at " +
                 p.first;
+    for (int i = 0; i < count; i++) list += mbarrier_lacks(all + i);
     const Site none = {"", running->file, running->line};
     stop(site ? *site : none, "deadlock: no thread can run; %s", list.c_str());
 }
@@ -228,9 +230,10 @@ static void block_begin(Block *b, int number, uint64_t at)
         b->warp[w] = Warp{all, all, all, all, 0, false, 0, Site{}};
         b->runnable |= 1u << w;
     }
-    new_interval(b);
+    interval_begin(b);
     b->first_interval = b->interval;
     shared_block_begin(b);
+    sm90_begin(b);
 }
 
 /* Returns the q-th block to run: ascending, descending, or with a step that is
@@ -273,7 +276,10 @@ void launch_run(const Launch &what)
         for (int k = 0; k < block_total; k++)
             block_begin(blocks + k, k, block_at(q + (uint64_t)k, total, step));
         fibers_run(blocks, block_total);
-        for (int k = 0; k < block_total; k++) shared_block_end(blocks + k);
+        for (int k = 0; k < block_total; k++) {
+            shared_block_end(blocks + k);
+            sm90_end(blocks + k);
+        }
     }
     check_red_zones(what.file, what.line);
     running = nullptr;

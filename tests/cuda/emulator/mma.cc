@@ -1,4 +1,4 @@
-/* mma.cc -- bodies of mma.sync and ldmatrix for a whole warp.
+/* mma.cc -- bodies of mma.sync, ldmatrix and stmatrix for a whole warp.
  *
  * Compiled without sanitizers, which have checked the operands already: each
  * lane reads its own row of a matrix before the collective, so that a message
@@ -142,6 +142,34 @@ void ldmatrix_finish(uint32_t *r, int matrices, bool transposed,
     memcpy(slot.in, row, 16);
     collective(~0u, bodies[matrices >> 1][transposed], "ldmatrix", file, line);
     memcpy(r, slot.out, 4 * (size_t)matrices);
+}
+
+/* lane 8i+r gets row r of matrix i */
+template <bool transposed>
+static void body_stmatrix(Lane *lanes, uint32_t mask)
+{
+    need_all(mask, "stmatrix");
+    for (int l = 0; l < 32; l++) {
+        uint16_t out[8];
+        for (int column = 0; column < 8; column++) {
+            int a = l & 7, b = column; /* register halves lie along b */
+            if (transposed) std::swap(a, b);
+            const int from = a * 4 + (b >> 1);
+            memcpy(out + column, lanes[from].in + 4 * (l >> 3) + 2 * (b & 1),
+                   2);
+        }
+        memcpy(lanes[l].out, out, sizeof out);
+    }
+}
+
+void stmatrix_rows(void *to, const uint32_t *v, bool transposed,
+                   const char *file, int line)
+{
+    Lane &slot = lane_slot();
+    memcpy(slot.in, v, 16);
+    collective(~0u, transposed ? body_stmatrix<true> : body_stmatrix<false>,
+               "stmatrix", file, line);
+    memcpy(to, slot.out, 16);
 }
 
 } // namespace emu

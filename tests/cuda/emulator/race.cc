@@ -279,7 +279,9 @@ static bool check_cell(Cell *c, Access how, bool shared, uint32_t floor,
     const bool holds = shared ? c->write.interval >= block->first_interval
                               : (c->write.flags & WROTE) != 0;
     if (c->write.flags & CLOSED) {
-        report(pc, "touches device memory that is closed (emu_close)");
+        report(pc, shared ? "touches shared memory that a tma_load has not yet "
+                            "filled (mbarrier_wait)"
+                          : "touches device memory that is closed (emu_close)");
         return false;
     }
     if (how != ACCESS_WRITE && !holds) {
@@ -367,6 +369,8 @@ static void check_bytes(const Cells &in, size_t at, size_t n, Check check)
     }
 }
 
+static void note_unshown(uintptr_t at, size_t n);
+
 static void check_access(uintptr_t at, size_t n, Access how, void *pc)
 {
     if (!calls_here || !running || thread_number < 0) {
@@ -400,6 +404,8 @@ static void check_access(uintptr_t at, size_t n, Access how, void *pc)
     const auto check = [=](Cell *c) {
         return check_cell(c, how, shared, floor, epoch, pc);
     };
+    if (shared && how == ACCESS_WRITE && settings.capability == 90)
+        note_unshown(at, n);
     if (shared)
         check_bytes(cells_of(shared_memory, rooms_high - rooms_low),
                     at - rooms_low, n, check);
@@ -412,6 +418,79 @@ static inline void access(uintptr_t at, size_t n, Access how, void *pc)
 {
     if (busy || on_fiber_stack(at)) return;
     check_access(at, n, how, pc);
+}
+
+/* -- asynchronous proxy (TMA, wgmma) --------------------------------------
+ * Which words of shared memory hold what a thread has written since its last
+ * fence_async_shared: its number + 1, and the words of each thread. */
+static uint16_t *unshown;
+static std::vector<uint32_t> to_show[MAX_BLOCKS][MAX_THREADS];
+
+static void note_unshown(uintptr_t at, size_t n)
+{
+    std::vector<uint32_t> &mine = to_show[block->number][thread_number];
+    const uint16_t who = (uint16_t)(thread_number + 1);
+    if (!unshown) {
+        void *p = mmap(nullptr, (rooms_high - rooms_low) / WORD * 2,
+                       PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) stop_at(__FILE__, __LINE__, "no room for words");
+        unshown = static_cast<uint16_t *>(p);
+    }
+    for (size_t w = (at - rooms_low) / WORD;
+         w <= (at - rooms_low + n - 1) / WORD; w++) {
+        if (unshown[w] == who) continue;
+        unshown[w] = who;
+        mine.push_back((uint32_t)w);
+    }
+}
+
+static void fenced(int of, int thread)
+{
+    std::vector<uint32_t> &mine = to_show[of][thread];
+    for (uint32_t w : mine)
+        if (unshown[w] == thread + 1) unshown[w] = 0;
+    mine.clear();
+}
+
+static void async_read(uintptr_t at, size_t n, void *pc)
+{
+    check_access(at, n, ACCESS_READ, pc);
+    for (size_t w = (at - rooms_low) / WORD;
+         unshown && w <= (at - rooms_low + n - 1) / WORD; w++) {
+        if (!unshown[w]) continue;
+        const uint3 t = thread_places[unshown[w] - 1];
+        char text[256];
+        snprintf(text, sizeof text,
+                 "TMA or wgmma reads what thread (%u,%u,%u) wrote without "
+                 "fence_async_shared",
+                 t.x, t.y, t.z);
+        report(pc, text);
+        return;
+    }
+}
+
+static const Cells &shared_cells()
+{
+    return cells_of(shared_memory, rooms_high - rooms_low);
+}
+
+static void loading(uintptr_t at, size_t n, void *pc)
+{
+    check_access(at, n, ACCESS_WRITE, pc);
+    each_cell(shared_cells(), at - rooms_low, n,
+              [](Cell &c) { c.write.flags |= CLOSED; });
+}
+
+static void loaded(uintptr_t at, size_t n)
+{
+    const Record now = {block->interval, (uint32_t)thread_number,
+                        block->warp[thread_number >> 5].epoch % EPOCHS, WROTE};
+    each_cell(shared_cells(), at - rooms_low, n,
+              [=](Cell &c) { c = Cell{now, {0, 0, 0, 0}}; });
+    for (size_t w = (at - rooms_low) / WORD;
+         unshown && w <= (at - rooms_low + n - 1) / WORD; w++)
+        unshown[w] = 0;
 }
 
 /* -- writes, allocations and barriers, reported by the emulator ----------- */
@@ -478,8 +557,9 @@ static void freed(uintptr_t at, size_t n)
     madvise(heap_memory.bytes + from, n * sizeof(Cell), MADV_DONTNEED);
 }
 
-static const Checker callbacks = {access,   written, forgotten, freed, closed,
-                                  interval, arrived, joined,    count};
+static const Checker callbacks = {
+    access, written,    forgotten, freed,   closed, interval, loading,
+    loaded, async_read, fenced,    arrived, joined, count};
 __attribute__((constructor)) static void install()
 {
     checker = &callbacks;

@@ -111,9 +111,9 @@ void *shared_array(const void *key, size_t bytes, size_t align,
     if (fixed > SHARED_STATIC)
         stop(site, "static shared memory: %zu bytes with %s, %d are allowed",
              fixed, name, SHARED_STATIC);
-    if (device_used > SHARED_LIMIT)
-        stop(site, "shared memory: %zu bytes with %s, %d are allowed",
-             device_used, name, SHARED_LIMIT);
+    if (device_used > shared_limit())
+        stop(site, "shared memory: %zu bytes with %s, %zu are allowed",
+             device_used, name, shared_limit());
     if (array_count == MAX_ARRAYS)
         stop(site, "more than %d shared arrays", MAX_ARRAYS - 1);
     add_array(key, bytes, (room_used + align - 1) / align * align, name);
@@ -122,9 +122,19 @@ void *shared_array(const void *key, size_t bytes, size_t align,
 
 void *shared_dynamic(size_t align, const char *file, int line)
 {
-    if (align > 16)
+    if (align > 16 && align != 1024)
         stop_at(file, line, "dynamic shared memory is aligned to 16 bytes");
     return block->shared;
+}
+
+uint32_t shared_offset(const void *p, const char *file, int line)
+{
+    const uintptr_t offset = (uintptr_t)p - (uintptr_t)block->shared;
+    if (offset >= SHARED_ROOM || offset % 16)
+        stop_at(file, line,
+                "wgmma: the operand's address is not in shared memory, or no "
+                "multiple of 16");
+    return (uint32_t)offset;
 }
 
 bool shared_holds(const Block *b, uintptr_t at, size_t n)
