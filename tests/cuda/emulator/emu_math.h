@@ -198,17 +198,16 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 {
     return (unsigned long long)((__extension__(unsigned __int128) a) * b >> 64);
 }
-/* Nibble i of `select` names the byte of b:a that becomes byte i; its top bit
- * repeats that byte's sign instead. */
+/* The low three bits of nibble i of `select` name the byte of b:a that becomes
+ * byte i. The nibble's top bit has no effect: it repeats the sign in PTX's
+ * prmt, but CUDA masks `select` with 0x7777, as an H200 confirmed. */
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned select)
 {
     const unsigned long long all = (unsigned long long)b << 32 | a;
     unsigned made = 0;
     for (int i = 0; i < 4; i++) {
-        const unsigned s = select >> 4 * i & 15;
-        unsigned byte = (unsigned)(all >> 8 * (s & 7)) & 255;
-        if (s & 8) byte = byte & 128 ? 255 : 0;
-        made |= byte << 8 * i;
+        const unsigned s = select >> 4 * i & 7;
+        made |= ((unsigned)(all >> 8 * s) & 255) << 8 * i;
     }
     return made;
 }

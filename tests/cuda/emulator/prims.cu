@@ -440,7 +440,7 @@ static const struct {
     {"warp sums", sums, 0xe7595acf40682187u},
     {"16-bit patterns", patterns, 0x37b088bcf0292783u},
     {"16-bit arithmetic", halves, 0x1ff18edc6c4add2eu},
-    {"integer intrinsics", bits, 0x3a1c0afa0c62d4d1u},
+    {"integer intrinsics", bits, 0xfdc80003e365cf1au},
     {"atomics", atomics, 0x6438d41bed0a8ae9u},
     {"block", blocks, 0x10872f4a30f91a1eu},
     {"grid barrier", grids, 0xaa97db75682d341bu},

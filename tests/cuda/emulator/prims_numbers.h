@@ -137,10 +137,9 @@ static void bits(Words *got, Words *want)
             turned |= (x >> b & 1) << (31 - b);
         }
         for (uint32_t b = 0; b < 4; b++) {
-            const uint32_t s = (0x7210 + l) >> 4 * b & 15;
-            uint32_t byte = (uint32_t)(both >> 8 * (s & 7)) & 255;
-            if (s & 8) byte = byte >> 7 ? 255 : 0;
-            perm |= byte << 8 * b;
+            // no bit 3: it does not replicate the sign, as it would in prmt
+            const uint32_t s = (0x7210 + l) >> 4 * b & 7;
+            perm |= ((uint32_t)(both >> 8 * s) & 255) << 8 * b;
         }
         const uint64_t wide = 0x123456789abcdefull * (l + 1);
         const uint64_t high =
