@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 1
 
 for variant in plain checked; do
     for order in g h a d r7; do
-        for name in prims emu_test; do
+        for name in prims prims_sm90 emu_test; do
             step "$name, $variant, order $order" \
                 env EMU_ORDER=$order "$emu/$variant/$name"
         done

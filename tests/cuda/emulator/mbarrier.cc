@@ -18,6 +18,11 @@ static const uint64_t MARK = 0x6d62617272696572u; /* "mbarrier" */
 enum { MOST_ARRIVALS = (1 << 20) - 1, REGISTERS = 64 * 1024 };
 
 namespace {
+/* Containers hold types of this file: the checked build would otherwise share
+ * their functions with the checked code, and report what they access. */
+struct Waiter {
+    int thread;
+};
 struct Mbarrier {
     int arrivals, pending; /* of a phase; still to come in this one */
     int64_t bytes;         /* expected and not yet arrived */
@@ -25,12 +30,12 @@ struct Mbarrier {
     bool shown; /* fence_async_shared was called since mbarrier_init */
     int maker;  /* the thread that initialised it */
     Site site;  /* of mbarrier_init */
-    std::vector<int> waiters;
+    std::vector<Waiter> waiters;
 };
 struct Named {
     int threads;
     Site site; /* of the first thread */
-    std::vector<int> waiters;
+    std::vector<Waiter> waiters;
 };
 struct Barriers {
     std::unordered_map<const uint64_t *, Mbarrier> all;
@@ -46,9 +51,10 @@ static Barriers &here()
     return barriers[block->number];
 }
 
-static void wake(Block *b, std::vector<int> &waiters)
+static void wake(Block *b, std::vector<Waiter> &waiters)
 {
-    for (int t : waiters) fiber_wake(b, t >> 5, 1u << (t & 31));
+    for (const Waiter &w : waiters)
+        fiber_wake(b, w.thread >> 5, 1u << (w.thread & 31));
     waiters.clear();
 }
 
@@ -171,7 +177,7 @@ void mbarrier_wait(uint64_t *bar, uint32_t parity, const char *file, int line)
     const uint32_t phase = m.phase;
     if ((phase & 1) != parity) return;
     for (loads_land(bar); m.phase == phase; loads_land(bar)) {
-        m.waiters.push_back(thread_number);
+        m.waiters.push_back({thread_number});
         block->fiber[thread_number].site = site;
         fiber_wait();
     }
@@ -220,7 +226,7 @@ void named_barrier(int id, int threads, const char *file, int line)
     }
     block->fiber[thread_number].site = site;
     if ((int)n.waiters.size() + 1 < threads) {
-        n.waiters.push_back(thread_number);
+        n.waiters.push_back({thread_number});
         fiber_wait();
         return;
     }

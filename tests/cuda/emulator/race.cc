@@ -424,11 +424,16 @@ static inline void access(uintptr_t at, size_t n, Access how, void *pc)
  * Which words of shared memory hold what a thread has written since its last
  * fence_async_shared: its number + 1, and the words of each thread. */
 static uint16_t *unshown;
-static std::vector<uint32_t> to_show[MAX_BLOCKS][MAX_THREADS];
+namespace {
+struct Word { /* a type of this file, see mbarrier.cc */
+    uint32_t at;
+};
+} // namespace
+static std::vector<Word> to_show[MAX_BLOCKS][MAX_THREADS];
 
 static void note_unshown(uintptr_t at, size_t n)
 {
-    std::vector<uint32_t> &mine = to_show[block->number][thread_number];
+    std::vector<Word> &mine = to_show[block->number][thread_number];
     const uint16_t who = (uint16_t)(thread_number + 1);
     if (!unshown) {
         void *p = mmap(nullptr, (rooms_high - rooms_low) / WORD * 2,
@@ -441,15 +446,15 @@ static void note_unshown(uintptr_t at, size_t n)
          w <= (at - rooms_low + n - 1) / WORD; w++) {
         if (unshown[w] == who) continue;
         unshown[w] = who;
-        mine.push_back((uint32_t)w);
+        mine.push_back({(uint32_t)w});
     }
 }
 
 static void fenced(int of, int thread)
 {
-    std::vector<uint32_t> &mine = to_show[of][thread];
-    for (uint32_t w : mine)
-        if (unshown[w] == thread + 1) unshown[w] = 0;
+    std::vector<Word> &mine = to_show[of][thread];
+    for (Word w : mine)
+        if (unshown[w.at] == thread + 1) unshown[w.at] = 0;
     mine.clear();
 }
 

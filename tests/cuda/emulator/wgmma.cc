@@ -37,11 +37,16 @@ struct Product {
     Site site;
     std::shared_ptr<Accumulator> to;
 };
+/* The number of products before the end of a group; a type of this file, see
+ * mbarrier.cc. */
+struct End {
+    long products;
+};
 /* Product i is queue[i - done]; group i ends before product ends[i - closed].
  */
 struct Warpgroup {
     std::deque<Product> queue;
-    std::deque<long> ends;
+    std::deque<End> ends;
     long done, closed; /* products made; groups of which all are */
     long issued[GROUP], commits[GROUP];
     bool fenced[GROUP]; /* since products last wrote the thread's registers */
@@ -299,8 +304,8 @@ void wgmma_commit(const char *file, int line)
     Warpgroup &w = here(site);
     const int t = thread_number % GROUP;
     const size_t i = (size_t)(w.commits[t]++ - w.closed);
-    if (i == w.ends.size()) w.ends.push_back(w.issued[t]);
-    if (w.ends[i] != w.issued[t])
+    if (i == w.ends.size()) w.ends.push_back({w.issued[t]});
+    if (w.ends[i].products != w.issued[t])
         stop(site, "wgmma_commit: the threads of a warpgroup have issued "
                    "different numbers of products");
 }
@@ -312,7 +317,7 @@ void wgmma_wait(int groups_left, const char *file, int line)
     const int t = thread_number % GROUP;
     const long last = w.commits[t] - groups_left - 1 - w.closed;
     if (last < 0) return;
-    const long wanted = w.ends[(size_t)last];
+    const long wanted = w.ends[(size_t)last].products;
     if (wanted <= w.done) return;
     block->fiber[thread_number].site = site;
     if (w.waiting && w.wanted != wanted)
@@ -327,7 +332,7 @@ void wgmma_wait(int groups_left, const char *file, int line)
         make(w.queue.front());
         w.queue.pop_front();
     }
-    for (; !w.ends.empty() && w.ends.front() <= w.done; w.closed++)
+    for (; !w.ends.empty() && w.ends.front().products <= w.done; w.closed++)
         w.ends.pop_front();
     deliver(&w);
     w.waiting = 0;
