@@ -96,8 +96,8 @@ LUA_OBJ := $(LUA_C:%.c=$(BUILD)/%.o) $(BUILD)/lua/embedded.o
 TEST_OBJ := $(TEST:%.c=$(BUILD)/%.o)
 REPLAYS := $(FUZZ:%.c=$(BUILD)/%)
 BENCHES := $(BENCH:%.c=$(BUILD)/%)
-GPU_TESTS := $(if $(NVCC),$(BUILD)/tests/gpu/prims $(BUILD)/tests/gpu/rates \
-               $(BUILD)/tests/gpu/sweep)
+GPU_TESTS := $(if $(NVCC),$(BUILD)/tests/gpu/prims $(BUILD)/tests/gpu/prims_sm90 \
+               $(BUILD)/tests/gpu/rates $(BUILD)/tests/gpu/sweep)
 DIST  := $(BUILD)/dist/segengine $(BUILD)/dist/libsegengine.so
 PROGRAM := $(if $(filter build,$(BUILD)),,$(BUILD)/)segengine
 # next to the program, where the program looks for it
@@ -486,8 +486,9 @@ CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
 CU_SMALL = $(eval CU_SMALL := $(if $(shell $(NVCC) --help | \
              grep -e --compress-mode),--compress-mode=size))$(CU_SMALL)
 # a * b + c rounds twice, as on the host; kernels that fuse call fmaf
+CU_FOR = $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c)
 CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_SMALL) $(CU_LINES) -I. -DSEG_CUDA \
-         $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c) \
+         $(CU_FOR) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
 # with CI, compiler messages and PTX are kept for tests/shell/cuda_ptx.sh, which
 # otherwise has to compile each kernel once more
@@ -498,7 +499,9 @@ $(BUILD)/%.o: %.cu $(BUILD)/settings
 	  -c -o $@ $< $(if $(CI),2> $(CU_KEPT)/said || { cat $(CU_KEPT)/said >&2; exit 1; })
 	$(if $(CI),@find $(CU_KEPT) -type f ! -name '*.ptx' ! -name said -delete)
 
-# stand-alone programs for a machine with a GPU; prims is a test of the emulator
+# stand-alone programs for a machine with a GPU; prims and prims_sm90 are tests of
+# the emulator
+$(BUILD)/tests/gpu/prims_sm90: CU_FOR = -gencode arch=compute_90a$(comma)code=sm_90a
 $(BUILD)/tests/gpu/%: tests/gpu/%.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,link)$(CU_ALL) -o $@ $<

@@ -155,6 +155,44 @@ done << 'END'
 66 | c  |                   | insufficient space for an object
 67 | c  |                   | cudaMemcpy touches host memory out of bounds.*bad_host.h
 68 | c  |                   | host code touches memory out of bounds
+70 | pc |                   | k_flow: mbarrier_arrive: 3 arrivals, but the phase .* lacks
+71 | pc |                   | k_flow: deadlock: .*the mbarrier of .*lacks 0 arrivals and 64 bytes
+72 | pc |                   | k_flow: tma_load: the phase .* has got 64 bytes more than expected
+72 | pc | EMU_ASYNC=early   | k_flow: tma_load: the phase .* has got 64 bytes more than expected
+73 | pc |                   | k_flow: tma_load: no fence_async_shared after mbarrier_init
+74 | pc | EMU_ORDER=h       | k_flow: mbarrier_wait: the mbarrier was not initialised
+75 | pc |                   | k_flow: mbarrier_.*: the mbarrier was not initialised
+76 | pc |                   | k_flow: mbarrier_.*: the mbarrier of .* was overwritten
+77 | pc |                   | k_flow: deadlock: .*at mbarrier_test.*at mbarrier_wait.*lacks 1 arrivals and 0 bytes
+77 | pc | EMU_ORDER=r3      | k_flow: deadlock: .*at mbarrier_test.*lacks 1 arrivals and 0 bytes
+78 | pc |                   | k_flow: mbarrier_wait: 2 phases ended
+79 | p  |                   | wrong
+79 | c  |                   | k_flow: (reads uninit|touches shared memory)
+79 | c  | EMU_ORDER=h       | k_flow: touches shared memory that a tma_load has not yet filled
+80 | pc |                   | k_flow: wgmma: operand a is read while a tma_load into it is in flight
+81 | pc |                   | k_flow: tma_load: the block has ended and no thread waited for it
+82 | pc |                   | k_flow: tma_load: shared address not aligned to 1024
+83 | pc |                   | k_flow: tma_load to where another load is in flight
+84 | c  |                   | k_flow: TMA or wgmma reads what thread .* wrote without fence_async_shared
+85 | pc |                   | k_flow: wgmma: no wgmma_fence
+86 | pc |                   | k_flow: wgmma: operand a out of bounds of shared memory
+87 | pc |                   | k_flow: wgmma: the threads of a warpgroup come with different products
+88 | pc |                   | k_flow: wgmma: operand a was overwritten between
+89 | pc |                   | wrong
+90 | pc |                   | k_flow: wgmma: its thread returned without wgmma_wait
+91 | pc |                   | setmaxnreg: thread .* came to 64 registers
+92 | c  |                   | k_flow: TMA or wgmma reads what thread .* wrote without fence_async_shared
+93 | p  |                   | wrong
+93 | c  |                   | k_flow: (race|reads uninit)
+93 | c  | EMU_ORDER=a       | k_flow: race in shared memory
+94 | pc |                   | k_flow: (named_barrier 1 of .* threads; others wait|deadlock: .*named_barrier)
+94 | pc | EMU_ORDER=a       | k_flow: named_barrier 1 of .* threads; others wait
+95 | pc |                   | k_flow: tma_store: its shared memory was overwritten before
+96 | pc |                   | k_flow: tma_store: its thread returned without tma_store_wait_read
+97 | pc |                   | tensor_map_encode: stride 136 of axis 1 is no multiple of 16
+98 | pc |                   | tensor_map_encode: a row of the box has 64 bytes, the swizzle 128
+99 | pc |                   | k_flow: tma_load touches 128 bytes, .* past the end
+100 | pc |                  | k_flow: mbarrier_init needs compute capability 9.0, the device has 8.0
 END
 step "the table was read" [ "$run" -gt 80 ]
 for program in "$plain" "$checked"; do

@@ -7,7 +7,8 @@
  * A case that the emulator does not stop compares its result and prints
  * "right" (exit 0) or "wrong" (exit 3). bad.sh has the table of the messages
  * that each build must print. Faults of barriers and warps are in bad_warp.h,
- * of host code in bad_host.h, the others here. */
+ * of Hopper's primitives in bad_sm90.h, of host code in bad_host.h, the others
+ * here. */
 #include "cuda/lib/ptx.cuh"
 #include "tests/cuda/emulator/bad.h"
 
@@ -513,6 +514,7 @@ static bool static_smem(bool broken)
 }
 
 #include "tests/cuda/emulator/bad_host.h"
+#include "tests/cuda/emulator/bad_sm90.h"
 
 static const Case kernel_cases[] = {
     {15, "read just past the end", read_past},
@@ -559,6 +561,7 @@ int main(int argc, char **argv)
     for (const Case &c : warp_cases) all.push_back(c);
     for (const Case &c : kernel_cases) all.push_back(c);
     for (const Case &c : host_cases) all.push_back(c);
+    for (const Case &c : sm90_cases) all.push_back(c);
 
     for (const Case &c : all) {
         if (!number) printf("%d %s\n", c.number, c.name);

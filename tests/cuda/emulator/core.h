@@ -137,6 +137,7 @@ void copies_drop(Fiber *f);
 size_t shared_limit(); /* bytes of a block, static and dynamic */
 
 /* -- Hopper ---------------------------------------------------------------- */
+void sm90_needed(const Site &site); /* stops if the device has none of it */
 void sm90_begin(Block *b);
 void sm90_end(Block *b);
 /* The running thread has returned. */

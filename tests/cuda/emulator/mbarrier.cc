@@ -106,6 +106,7 @@ static void arrive(Mbarrier &m, int count, const Site &site)
 void mbarrier_init(uint64_t *bar, int arrivals, const char *file, int line)
 {
     const Site site = {"mbarrier_init", file, line};
+    sm90_needed(site);
     shared_check(bar, sizeof *bar, sizeof *bar, site.what, file, line);
     if (arrivals < 1 || arrivals > MOST_ARRIVALS)
         stop(site, "mbarrier_init: %d arrivals", arrivals);
@@ -268,6 +269,14 @@ static void check_registers(const Block *b)
 }
 
 /* -- blocks and threads --------------------------------------------------- */
+void sm90_needed(const Site &site)
+{
+    if (settings.capability != 90)
+        stop(site,
+             "%s needs compute capability 9.0, the device has %d.%d (EMU_CC=90)",
+             site.what, settings.capability / 10, settings.capability % 10);
+}
+
 void sm90_begin(Block *b)
 {
     Barriers &all = barriers[b->number];

@@ -166,6 +166,7 @@ void stmatrix_rows(void *to, const uint32_t *v, bool transposed,
                    const char *file, int line)
 {
     Lane &slot = lane_slot();
+    sm90_needed({"stmatrix", file, line});
     memcpy(slot.in, v, 16);
     collective(~0u, transposed ? body_stmatrix<true> : body_stmatrix<false>,
                "stmatrix", file, line);

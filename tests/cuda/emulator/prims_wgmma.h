@@ -14,7 +14,8 @@ struct Products {
 };
 enum { PRODUCT_ROOM = 80 * 1024 };
 
-/* Two products: the second one with both starts moved by 16 bytes. */
+/* A product, and one of the operands that begin 16 bytes later, which if `add`
+ * is added to the first. */
 template <int N, Dtype D, bool TA, bool TB>
 static __global__ void k_wgmma(Products p, const uint4 *in, float *out)
 {
@@ -29,11 +30,10 @@ static __global__ void k_wgmma(Products p, const uint4 *in, float *out)
     const uint64_t b = wgmma_descriptor(base + p.b.start, p.b.leading,
                                         p.b.stride, p.b.swizzle);
     float d[N / 2];
-    for (int i = 0; i < N / 2; i++) d[i] = (float)(i * 128 + t);
     wgmma_fence();
-    WgmmaProduct<N, D, TA, TB>::issue(d, a, b, p.add);
+    WgmmaProduct<N, D, TA, TB>::issue(d, a, b, 0);
     WgmmaProduct<N, D, TA, TB>::issue(d, wgmma_advance(a, 16),
-                                      wgmma_advance(b, 16), 1);
+                                      wgmma_advance(b, 16), p.add);
     wgmma_commit();
     wgmma_wait<0>();
     for (int i = 0; i < N / 2; i++) out[i * 128 + t] = d[i];
@@ -107,7 +107,7 @@ template <int N, Dtype D, bool TA, bool TB> static void product(int which)
 
     std::vector<float> want((size_t)N * 64), c((size_t)N * 64);
     std::vector<float> a(64 * 32), b((size_t)N * 32);
-    for (int k = 0; k < 32; k++) {
+    for (int k = p.add ? 0 : 16; k < 32; k++) {
         OperandAt pa = p.a, pb = p.b;
         pa.start += k / 16 * 16, pb.start += k / 16 * 16;
         for (int r = 0; r < 64; r++)
@@ -120,9 +120,7 @@ template <int N, Dtype D, bool TA, bool TB> static void product(int which)
         for (int i = 0; i < N / 2; i++) {
             const int row = t / 32 * 16 + t % 32 / 4 + i % 4 / 2 * 8;
             const int column = i / 4 * 8 + t % 4 * 2 + i % 2;
-            want[(size_t)(i * 128 + t)] =
-                c[(size_t)(row * N + column)] +
-                (p.add ? (float)(i * 128 + t) : 0);
+            want[(size_t)(i * 128 + t)] = c[(size_t)(row * N + column)];
         }
     snprintf(what, sizeof what, "wgmma n %d type %d, %d %d, place %d", N,
              (int)D, TA, TB, which);

@@ -66,7 +66,9 @@ static Warpgroup &here(const Site &site)
     auto &w = groups[block->number][g];
     if ((g + 1) * GROUP > thread_count)
         stop(site, "%s needs a warpgroup of 128 threads", site.what);
-    if (!w) w.reset(new Warpgroup());
+    if (w) return *w;
+    sm90_needed(site);
+    w.reset(new Warpgroup());
     return *w;
 }
 
