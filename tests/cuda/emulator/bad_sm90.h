@@ -105,9 +105,11 @@ static __global__ void k_flow(const __grid_constant__ Flow f, const uint4 *b,
     wgmma_wait<0>();
     if (fault == READ_IN_FLIGHT) d[0] = early;
 
-    if (lane == 0 && (fault != NO_ARRIVAL || warp < 3))
+    if (fault == TWO_PHASES) {
+        for (int i = 0; i < 2 && t == 64; i++) mbarrier_arrive(&bars[1], 4);
+    } else if (lane == 0 && (fault != NO_ARRIVAL || warp < 3)) {
         mbarrier_arrive(&bars[1], fault == MANY_ARRIVALS ? 3 : 1);
-    if (fault == TWO_PHASES && t == 64) mbarrier_arrive(&bars[1], 4);
+    }
     while (t == 1 && !mbarrier_test(&bars[1], 0)) {
     }
     if (t > 1) mbarrier_wait(&bars[1], 0);
