@@ -486,10 +486,13 @@ CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
 CU_SMALL = $(eval CU_SMALL := $(if $(shell $(NVCC) --help | \
              grep -e --compress-mode),--compress-mode=size))$(CU_SMALL)
 # a * b + c rounds twice, as on the host; kernels that fuse call fmaf
-CU_FOR = $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c)
+# units with Hopper's own instructions (wgmma, TMA) have code for sm_90a only; the
+# program uses them if GPUS has 90
+SM90 = $(if $(filter sm_90,$(CODES)),-DSEG_SM90)
+CU_FOR = $(if $(findstring sm90,$(notdir $@)),-gencode arch=compute_90a$(comma)code=sm_90a,\
+           $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c))
 CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_SMALL) $(CU_LINES) -I. -DSEG_CUDA \
-         $(CU_FOR) \
-         -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
+         $(SM90) $(CU_FOR) -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
 # with CI, compiler messages and PTX are kept for tests/shell/cuda_ptx.sh, which
 # otherwise has to compile each kernel once more
 CU_KEPT = $(@:.o=.kept)
@@ -501,7 +504,6 @@ $(BUILD)/%.o: %.cu $(BUILD)/settings
 
 # stand-alone programs for a machine with a GPU; prims and prims_sm90 are tests of
 # the emulator
-$(BUILD)/tests/gpu/prims_sm90: CU_FOR = -gencode arch=compute_90a$(comma)code=sm_90a
 $(BUILD)/tests/gpu/%: tests/gpu/%.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,link)$(CU_ALL) -o $@ $<

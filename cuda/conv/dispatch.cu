@@ -158,7 +158,7 @@ Result output(const ConvCall &o)
     Result y = {};
     y.first = target_of(c->y, true);
     y.sums = channel_sums_of(o.stat_parts, c->y->dim.c, c->scratch);
-    if (y.sums.parts)
+    if (y.sums.parts && !o.plan.choice[0].leaves_sums)
         y.sums.ends = deferred_norm_keep(c, &y.sums.stats_out, &y.sums.rows);
     return y;
 }

@@ -511,6 +511,11 @@ IgemmTileFit igemm_tile_fit(const ConvProblem *r, const IgemmParams *p,
     return p->dgrad ? fit<true>(r, p, classes) : fit<false>(r, p, classes);
 }
 
+extern "C" bool igemm_tile_wanted(void)
+{
+    return requested > 0;
+}
+
 extern "C" void igemm_tile_want(int number)
 {
     requested = number;

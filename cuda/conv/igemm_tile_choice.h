@@ -8,6 +8,8 @@
 #ifndef SEG_CUDA_CONV_IGEMM_TILE_CHOICE_H
 #define SEG_CUDA_CONV_IGEMM_TILE_CHOICE_H
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -22,6 +24,9 @@ enum {
  * workspace, instead of Call.tile. A call that cannot have this tile runs
  * without one. */
 void igemm_tile_want(int number);
+/* Does this thread request a tile? Then igemm_tile comes before the kernels of
+ * Hopper GPUs. */
+bool igemm_tile_wanted(void);
 /* Returns the tile of this thread's last call of igemm_tile.cu, and resets it
  * to TILE_NONE. */
 int igemm_tile_taken(void);

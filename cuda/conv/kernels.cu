@@ -7,10 +7,12 @@
 #include "cuda/conv/first.cuh"
 #include "cuda/conv/head.cuh"
 #include "cuda/conv/igemm.cuh"
+#include "cuda/conv/igemm_sm90.cuh"
 #include "cuda/conv/igemm_tile.cuh"
 #include "cuda/conv/kernels.cuh"
 #include "cuda/conv/small_cin.cuh"
 #include "cuda/conv/upconv_head.cuh"
+#include "cuda/conv/wgrad_sm90.cuh"
 
 namespace {
 
@@ -171,6 +173,51 @@ bool run_direct_wgrad(const ConvRun *o)
                         o->sqnorm, o->workspace);
 }
 
+// -- Hopper GPUs: 16 bits, channels a multiple of 64 --------------------------
+
+/* Do all results of the choice have the 16-bit type of the precision, and the
+ * tensors of an implicit concat a multiple of 64 channels? */
+bool sm90_results(const ConvProblem *r, unsigned passes)
+{
+    const Call *c = r->c;
+    const Dtype type = precision_copy(c->precision);
+    if (concat_border(c) % SM90_CHANNELS) return false;
+    if (passes & PASS_Y) return c->y->type == type;
+    return (!c->dx[0] || c->dx[0]->type == type) &&
+           (!c->dx[X2] || c->dx[X2]->type == type);
+}
+
+bool takes_igemm_sm90(const ConvProblem *r, ConvChoice *out)
+{
+    if (!sm90_results(r, out->passes)) return false;
+    const IgemmSm90Fit f = igemm_sm90_fit(r, out->runs_dgrad);
+    if (!f.takes) return false;
+    if (out->passes == PASS_Y) out->sum_parts = f.sum_parts;
+    out->leaves_sums = true;
+    return true;
+}
+
+bool run_igemm_sm90(const ConvRun *o)
+{
+    return igemm_sm90_run(o->r, o->choice->runs_dgrad, source_of(o), o->w,
+                          o->bias, o->to);
+}
+
+bool takes_wgrad_sm90(const ConvProblem *r, ConvChoice *out)
+{
+    if (concat_border(r->c) % SM90_CHANNELS) return false;
+    const WgradSm90Fit f = wgrad_sm90_fit(r);
+    out->workspace = f.workspace, out->sqnorm_parts = f.sqnorm_parts;
+    return f.takes;
+}
+
+bool run_wgrad_sm90(const ConvRun *o)
+{
+    const bool up = is_upconv(o->r->c);
+    return wgrad_sm90_run(o->r, up ? o->dy : o->x, up ? o->x : o->dy, o->dw,
+                          o->fresh_dw, o->sqnorm, o->workspace);
+}
+
 // -- implicit GEMM: all other problems ---------------------------------------
 
 bool takes_igemm_tile(const ConvProblem *r, ConvChoice *out)
@@ -261,9 +308,11 @@ const ConvKernel KERNELS[] = {
     {PASS_Y, takes_small_cin, run_small_cin},
     {PASS_DX | PASS_DW, takes_dgrad_wgrad, run_dgrad_wgrad},
     {PASS_Y | PASS_DX, takes_direct, run_direct},
+    {PASS_Y | PASS_DX, takes_igemm_sm90, run_igemm_sm90},
     {PASS_Y | PASS_DX, takes_igemm_tile, run_igemm_tile},
     {PASS_Y | PASS_DX, takes_all, run_igemm}, // igemm_mma, igemm_f32
     {PASS_DW, takes_direct_wgrad, run_direct_wgrad},
+    {PASS_DW, takes_wgrad_sm90, run_wgrad_sm90},
     {PASS_DW, takes_wgrad, run_wgrad}, // wgrad_mma, wgrad_f32
     {PASS_DB, takes_bias_grad, run_bias_grad},
 };

@@ -10,6 +10,8 @@
  * GPUs. */
 #include "cuda/device/device.cuh"
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { LEAST_MAJOR = 8 };
 
@@ -160,6 +162,18 @@ bool gpu_address(void *dev, char text[BACKEND_ADDRESS])
 
 // -- open and close ----------------------------------------------------------
 
+static int capability; // of the GPU that was opened last, 90 for 9.0
+
+bool gpu_is_hopper(void)
+{
+#ifdef SEG_SM90
+    const char *wanted = getenv("SEG_HOPPER");
+    return capability == 90 && wanted && !strcmp(wanted, "1");
+#else
+    return false;
+#endif
+}
+
 // host threads: a call only queues work
 int gpu_threads(int wanted)
 {
@@ -176,6 +190,7 @@ bool gpu_open(int device, int threads, void **dev)
     if (!g) return false;
     g->number = device;
     TRY(suitable(device, &p));
+    capability = p.major * 10 + p.minor;
     TRY(gpu_good(cudaSetDevice(device), "opening"));
     TRY(gpu_good(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking),
                  "opening a stream"));

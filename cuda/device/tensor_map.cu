@@ -1,7 +1,7 @@
 /* tensor_map.cu -- encodes tensor maps by the driver, whose function is looked
  * up when it is first needed: the program does not link the driver. */
-#include "cuda/lib/tensor_map.cuh"
 #include "cuda/device/device.cuh"
+#include "cuda/lib/tensor_map.cuh"
 
 #ifdef __CUDACC__
 namespace {
@@ -17,8 +17,13 @@ Encode encoder()
 {
     void *found = NULL;
     cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
+    const cudaError_t e = cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
+#else
     const cudaError_t e = cudaGetDriverEntryPoint(
         "cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
+#endif
     if (!gpu_good(e, "looking up cuTensorMapEncodeTiled")) return NULL;
     if (result == cudaDriverEntryPointSuccess) return (Encode)found;
     fail_device("GPU: the driver has no cuTensorMapEncodeTiled: update it");
@@ -40,15 +45,15 @@ bool tensor_map_encode(const TensorMapSpec *s, TensorMap *out)
         box[i] = (cuuint32_t)s->box[i], each[i] = 1;
         if (i) stride[i - 1] = (cuuint64_t)s->stride[i];
     }
-    const CUresult e = encode(
-        out,
-        s->type == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                        : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        TENSOR_MAP_AXES, (void *)s->data, extent, stride, box, each,
-        CU_TENSOR_MAP_INTERLEAVE_NONE,
-        s->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B
-                          : CU_TENSOR_MAP_SWIZZLE_64B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult e = encode(out,
+                              s->type == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                              : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                              TENSOR_MAP_AXES, (void *)s->data, extent, stride,
+                              box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                              s->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B
+                                                : CU_TENSOR_MAP_SWIZZLE_64B,
+                              CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return e == CUDA_SUCCESS ||
            fail_device("GPU: cuTensorMapEncodeTiled: error %d", (int)e);
 }

@@ -20,6 +20,11 @@ bool gpu_use(void *dev);
 /* The number of multiprocessors, which is the number of blocks that can wait
  * for each other; for a dry run 64, the most that any caller asks for. */
 int gpu_processors(void *dev);
+/* Are the kernels with Hopper's own instructions (sm_90a) used? Only if
+ * SEG_HOPPER=1 is in the environment, as they have not run on hardware yet, if
+ * the program has their code, and if the GPU that this process opened last has
+ * compute capability 9.0. */
+bool gpu_is_hopper(void);
 /* The state of one run of a plan (Step of op.h) in device memory. */
 Step *gpu_step(void *dev);
 /* `count` counters in device memory for last_block (ptx.cuh). They are 0 before

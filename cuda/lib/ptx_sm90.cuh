@@ -38,10 +38,10 @@
 PRIM void mbarrier_init(uint64_t *bar, int arrivals PRIM_AT)
 {
 #ifdef __CUDACC__
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(
-                     shared_address(bar)),
-                 "r"(arrivals)
-                 : "memory");
+    asm volatile(
+        "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)),
+        "r"(arrivals)
+        : "memory");
 #else
     emu::mbarrier_init(bar, arrivals PRIM_PASS);
 #endif
@@ -243,6 +243,16 @@ template <int COUNT> PRIM void setmaxnreg_inc()
 #endif
 }
 
+/* x, of which the compiler does not know that it is x: what follows from it is
+ * computed anew and holds no registers before. */
+PRIM int opaque(int x)
+{
+#ifdef __CUDACC__
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
 /* The counterpart of ldmatrix_x4_trans: stores four 8x8 matrices of 16 bits.
  * Lane 8i+r gives the 16-byte aligned address of row r of matrix i; register i
  * of lane l holds elements (2(l%4), l/4) and (2(l%4)+1, l/4) of matrix i. */
@@ -266,8 +276,8 @@ PRIM void stmatrix_x4_trans(void *row, const uint32_t (&v)[4] PRIM_AT)
 enum { SWIZZLE_NONE = 0, SWIZZLE_128 = 1, SWIZZLE_64 = 2, SWIZZLE_32 = 3 };
 
 /* The descriptor of an operand in shared memory. With start the tile's address,
- * row = 128, 64 or 32 bytes of the swizzle and e = row / 2 elements, the element
- * (m, k) of A, or (n, k) of B, is at byte
+ * row = 128, 64 or 32 bytes of the swizzle and e = row / 2 elements, the
+ * element (m, k) of A, or (n, k) of B, is at byte
  *
  *     K-major,  swizzled: start + m / 8 * stride + m % 8 * row + k * 2
  *     MN-major, swizzled: start + m / e * leading + k / 8 * stride
@@ -332,7 +342,7 @@ template <int N> PRIM void wgmma_wait()
 template <int N, Dtype D, bool TA, bool TB> struct WgmmaProduct;
 
 #ifdef __CUDACC__
-#define SEG_T(t) \
+#define SEG_T(t)                                                          \
     "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t \
     "7,%" #t "8,%" #t "9,"
 #define SEG_R4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -341,7 +351,7 @@ template <int N, Dtype D, bool TA, bool TB> struct WgmmaProduct;
 #define SEG_R64(i) SEG_R48(i), SEG_R16(i + 48)
 #define SEG_WGMMA(N, TYPE, NAME, LIST, A, B, ADD, TRANS_A, TRANS_B, ...)       \
     template <bool TA, bool TB> struct WgmmaProduct<N, TYPE, TA, TB> {         \
-        PRIM void issue(float(&d)[N / 2], uint64_t a, uint64_t b, int add)     \
+        PRIM void issue(float (&d)[N / 2], uint64_t a, uint64_t b, int add)    \
         {                                                                      \
             asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"    \
                          "wgmma.mma_async.sync.aligned.m64n" #N                \
@@ -371,8 +381,8 @@ template <int N, Dtype D, bool TA, bool TB> struct WgmmaProduct;
               96, 97, 98, 99, 100, SEG_R48(0), SEG_R48(48))                    \
     SEG_WGMMA(256, TYPE, NAME,                                                 \
               SEG_T() SEG_T(1) SEG_T(2) SEG_T(3) SEG_T(4) SEG_T(5) SEG_T(6)    \
-                  SEG_T(7) SEG_T(8) SEG_T(9) SEG_T(10) SEG_T(11)               \
-                      "%120,%121,%122,%123,%124,%125,%126,%127",               \
+                  SEG_T(7) SEG_T(8) SEG_T(9) SEG_T(10)                         \
+                      SEG_T(11) "%120,%121,%122,%123,%124,%125,%126,%127",     \
               128, 129, 130, 131, 132, SEG_R64(0), SEG_R64(64))
 SEG_WGMMAS(BF16, "bf16")
 SEG_WGMMAS(F16, "f16")

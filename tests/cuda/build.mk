@@ -26,7 +26,7 @@ EMU_C     := $(wildcard tests/cuda/kernels/*.c)
 EMU       := $(BUILD)/emu
 EMU_BARE  := bad emu_test prims prims_sm90
 # no contraction, as in the rest of the build: same bits in all variants
-EMU_CXX   = $(CXX) -std=c++17 -ffp-contract=off -Wall -Wextra -Wshadow \
+EMU_CXX   = $(CXX) -std=c++17 -DSEG_SM90 -ffp-contract=off -Wall -Wextra -Wshadow \
             -Wno-unknown-pragmas $(if $(CI),-Werror) -I. -Itests/cuda/emulator \
             -MMD -MP
 EMU_HOST  := $(EMU)/backend.o $(EMU)/table.o \

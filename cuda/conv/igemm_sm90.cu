@@ -1,0 +1,196 @@
+/* igemm_sm90.cu -- the choice and the launch of igemm_sm90.cuh. */
+#include "cuda/conv/igemm_sm90_kernel.cuh"
+#include "cuda/conv/igemm_tile_choice.h"
+#include "cuda/conv/sm90_host.cuh"
+
+namespace {
+
+/* The extents of a residue class of the result. */
+Dims class_dims(const ConvProblem *r, bool dgrad)
+{
+    Dims s = dgrad ? r->input : r->output;
+    if (dgrad) s.d /= r->win.s[0], s.h /= r->win.s[1], s.w /= r->win.s[2];
+    return s;
+}
+
+/* Sets halos and filter stages: as many of each as shared memory holds. */
+template <Sm90Way WAY> bool place(IgemmSm90Params *p, int stages)
+{
+    typedef Sm90Shape<WAY> Shape;
+    const int room =
+        SM90_SHARED_MOST - 2 * Shape::ROOM - SM90_BARRIERS - SM90_BOX_SUMS;
+    p->resident = WAY == SM90_NARROW && p->filter_tiles.by == 1 &&
+                  p->classes.by == 1 && stages <= SM90_SLOTS &&
+                  stages * Shape::STAGE + 3 * p->halo_room <= room;
+    p->slots = p->resident ? stages : 4;
+    p->buffers = (int)least(SM90_BUFFERS,
+                            (room - p->slots * Shape::STAGE) / p->halo_room);
+    if (!p->resident)
+        p->slots = (int)least(SM90_SLOTS, (room - p->buffers * p->halo_room) /
+                                              Shape::STAGE);
+    return p->buffers >= 2;
+}
+
+/* Everything but addresses. False: the family does not take the pass. */
+bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Taps *taps,
+               IgemmSm90Params *p)
+{
+    const int channels = dgrad ? r->input.c : r->output.c;
+    const Dims to = class_dims(r, dgrad);
+    if (igemm_tile_wanted() || !sm90_takes(r) ||
+        !sm90_taps_of(r, dgrad, taps) || !sm90_box(to, &p->box_w, &p->box_h))
+        return false;
+    *way = p->box_w == 16   ? SM90_SMALL
+           : channels % 128 ? SM90_NARROW
+                            : SM90_WIDE;
+    p->second_w = *way == SM90_SMALL ? 8 : 0;
+    p->pitch = p->box_w + taps->span_w, p->halo_h = p->box_h + taps->span_h;
+    p->halo_bytes = p->pitch * p->halo_h * SM90_ROW;
+    p->halo_room = (int)ceil_div(p->halo_bytes, 1024) * 1024;
+    p->channels = channels;
+    p->chunks = (dgrad ? r->output.c : r->input.c) / SM90_CHANNELS;
+    p->filter_tiles = divisor(channels / (*way == SM90_WIDE ? 128 : 64));
+    p->classes = divisor(taps->result_classes);
+    p->boxes_w = divisor(ceil_div(to.w, p->box_w));
+    p->boxes_h = divisor(ceil_div(to.h, p->box_h));
+    p->planes = divisor(to.d);
+    p->result = {to.w, to.h, to.d};
+    const int64_t tiles = (int64_t)p->filter_tiles.by * p->classes.by *
+                          p->boxes_w.by * p->boxes_h.by * to.d * to.n;
+    if (tiles > INT32_MAX / 2) return false;
+    p->tiles = (int)tiles;
+    memcpy(p->cls, taps->cls, sizeof p->cls);
+    memcpy(p->group, taps->group, sizeof p->group);
+    for (int i = 0; i < taps->taps; i++)
+        p->tap[i] = {(uint16_t)((taps->tap[i].h * p->pitch + taps->tap[i].w) *
+                                SM90_ROW / 16),
+                     (uint8_t)taps->tap[i].filter};
+    const int stages = taps->taps * p->chunks;
+    return *way == SM90_WIDE     ? place<SM90_WIDE>(p, stages)
+           : *way == SM90_NARROW ? place<SM90_NARROW>(p, stages)
+                                 : place<SM90_SMALL>(p, stages);
+}
+
+template <Sm90Way WAY, Dtype D, bool DGRAD, bool SUMS>
+bool launch(const ConvProblem *r, const IgemmSm90Params &p)
+{
+    typedef Sm90Shape<WAY> Shape;
+    const size_t shared =
+        (size_t)(SM90_BARRIERS + SM90_BOX_SUMS + 2 * Shape::ROOM +
+                 p.buffers * p.halo_room + p.slots * Shape::STAGE);
+    const int most_blocks =
+        launch_hook ? SM90_PROCESSORS : gpu_processors(r->c->dev);
+    const auto kernel = igemm_sm90_kernel<WAY, D, DGRAD, SUMS>;
+    if (!gpu_allows(kernel, SM90_SHARED_MOST)) return false;
+    LAUNCH((igemm_sm90_kernel<WAY, D, DGRAD, SUMS>),
+           (unsigned)least(most_blocks, p.tiles), Shape::THREADS, shared,
+           gpu_stream(r->c->dev), p);
+    return gpu_launched("igemm_sm90");
+}
+
+template <Sm90Way WAY, Dtype D>
+bool launch(const ConvProblem *r, bool dgrad, const IgemmSm90Params &p)
+{
+    if (dgrad)
+        return p.sums ? launch<WAY, D, true, true>(r, p)
+                      : launch<WAY, D, true, false>(r, p);
+    return p.sums ? launch<WAY, D, false, true>(r, p)
+                  : launch<WAY, D, false, false>(r, p);
+}
+
+template <Dtype D>
+bool launch(const ConvProblem *r, bool dgrad, Sm90Way way,
+            const IgemmSm90Params &p)
+{
+    switch (way) {
+    case SM90_WIDE:
+        return launch<SM90_WIDE, D>(r, dgrad, p);
+    case SM90_NARROW:
+        return launch<SM90_NARROW, D>(r, dgrad, p);
+    default:
+        return launch<SM90_SMALL, D>(r, dgrad, p);
+    }
+}
+
+/* The filter (cout, taps, cin) as a tensor map: 64 source channels of one tap
+ * by the result channels of a tile. */
+bool filter_map(const ConvProblem *r, bool dgrad, Sm90Way way, const void *w,
+                Dtype type, TensorMap *out)
+{
+    const Window *g = &r->win;
+    const int taps = g->k[0] * g->k[1] * g->k[2];
+    TensorMapSpec m = {};
+    m.data = w, m.type = type;
+    m.extent[0] = r->cin, m.extent[1] = taps, m.extent[2] = r->cout;
+    m.extent[3] = m.extent[4] = 1;
+    m.stride[1] = (int64_t)r->cin * 2, m.stride[2] = m.stride[1] * taps;
+    m.stride[3] = m.stride[4] = m.stride[2] * r->cout;
+    m.box[0] = 64, m.box[1] = m.box[3] = m.box[4] = 1;
+    m.box[2] = !dgrad && way == SM90_WIDE ? 128 : 64;
+    m.swizzle = SM90_ROW;
+    return tensor_map_encode(&m, out);
+}
+
+} // namespace
+
+IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
+{
+    IgemmSm90Fit f = {};
+    Sm90Taps taps;
+    IgemmSm90Params p = {};
+    f.takes = params_of(r, dgrad, &f.way, &taps, &p);
+    if (f.takes)
+        f.sum_parts =
+            p.tiles / (int)p.filter_tiles.by * (f.way == SM90_SMALL ? 2 : 1);
+    return f;
+}
+
+bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
+                    const void *w, const float *bias, const Result &to)
+{
+    const Dtype type = precision_copy(r->c->precision);
+    const Window *g = &r->win;
+    const Dims source = dgrad ? r->output : r->input,
+               result = dgrad ? r->input : r->output;
+    Sm90Way way;
+    Sm90Taps taps;
+    IgemmSm90Params p = {};
+    Sm90Extent extent;
+    if (!countable(r->c, rows(source)) || !countable(r->c, rows(result)))
+        return false;
+    CHECK(params_of(r, dgrad, &way, &taps, &p));
+
+    const int one[3] = {1, 1, 1};
+    const int halo[2] = {p.pitch, p.halo_h};
+    const int store[2] = {8, way == SM90_SMALL ? 16 : 32};
+    p.source_maps = taps.source_classes, p.result_maps = taps.result_classes;
+    p.result_map = 2 * p.source_maps;
+    CHECK(p.result_map + 2 * p.result_maps <= SM90_MAPS);
+    p.border = sm90_border(from.border, source.c);
+    p.result_border = sm90_border(to.border, result.c);
+    for (int t = 0; t < 2; t++) {
+        const Operand &x = t ? from.second : from.first;
+        const Target &y = t ? to.second : to.first;
+        p.norm[t] = x.norm_on_load;
+        p.skips[t] = !y.data, p.adds[t] = !y.fresh;
+        for (int k = 0; x.data && k < p.source_maps; k++)
+            if (!sm90_map(x.data, type, sm90_part(from.border, source, t),
+                          dgrad ? one : g->s, taps.residue[dgrad ? 0 : k], halo,
+                          &p.map[t * p.source_maps + k], &p.extent[k]))
+                return false;
+        for (int k = 0; y.data && k < p.result_maps; k++)
+            if (!sm90_map(y.data, type, sm90_part(to.border, result, t),
+                          dgrad ? g->s : one, taps.residue[dgrad ? k : 0],
+                          store, &p.map[p.result_map + t * p.result_maps + k],
+                          &extent))
+                return false;
+    }
+    if (!filter_map(r, dgrad, way, w, type, &p.filter)) return false;
+    p.bias = bias, p.sums = to.sums.parts;
+
+    moves(conv_operand_bytes(r, numel(source) + conv_filter_size(r)) +
+              result_traffic(to, result),
+          conv_flops(r));
+    return type == BF16 ? launch<BF16>(r, dgrad, way, p)
+                        : launch<F16>(r, dgrad, way, p);
+}

@@ -1,0 +1,104 @@
+/* igemm_sm90.cuh -- fprop and dgrad as an implicit GEMM on Hopper GPUs.
+ *
+ * A block computes tiles of 64 or 128 channels of the result by 256 positions
+ * (a box, 8 wide and 32 high, or 16 x 16). For each 64 channels of the source
+ * TMA loads the halo of the box into shared memory: a row of 128 bytes for each
+ * position, swizzled, zero outside of the tensor. wgmma reads such a tile from
+ * any row on, so one halo serves all taps: the B operand of a tap is the halo
+ * from the tap's offset on. The A operand is the filter of this tap, 64 result
+ * channels by 64 source channels; TMA loads it from the filter as it is stored:
+ * fprop reads it K-major, dgrad MN-major.
+ *
+ * Warpgroup 0 produces: thread 0 starts the copies, its other three warps apply
+ * the deferred norm of the operand to halos in shared memory. Warpgroups 1 and
+ * 2 multiply and store. A stride divides taps and positions into residue
+ * classes, as in igemm.cuh: the source of fprop and the result of dgrad are
+ * then tensor maps of every s-th position. */
+#ifndef SEG_CUDA_CONV_IGEMM_SM90_H
+#define SEG_CUDA_CONV_IGEMM_SM90_H
+#include "cuda/conv/conv.cuh"
+#include "cuda/lib/tensor_map.cuh"
+
+enum {
+    SM90_CHANNELS = 64,        // of a row of shared memory: 128 bytes
+    SM90_ROW = 128,            // bytes
+    SM90_TILE = 64 * SM90_ROW, // bytes of a filter tile: 64 x 64
+    SM90_CLASSES = 8,          // residue classes of a stride of 2 in 3-D
+    SM90_MAPS = 18,            // 2 tensors by class, and one
+    SM90_TAPS = 64,
+    SM90_GROUPS = 32,
+    SM90_NORM_WARPS = 3,
+    SM90_SHARED_MOST = 227 << 10,
+    SM90_BARRIERS = 1024, // bytes before the tiles, for mbarriers
+    SM90_BOX_SUMS = 1024, // bytes after them: 128 floats for each warpgroup
+    SM90_BUFFERS = 4,     // most halos, and most stages of filters
+    SM90_SLOTS = 16,
+    SM90_PROCESSORS = 132, // multiprocessors of an H100
+};
+
+/* Source positions of one residue class: extents of its tensor map. */
+struct Sm90Extent {
+    int w, h, d;
+};
+
+/* The taps that read the same halo. */
+struct Sm90Group {
+    int8_t w, h, d;       // the halo's first position, from the box's
+    uint8_t map;          // residue class of the source
+    uint8_t first, count; // taps
+};
+
+struct Sm90Tap {
+    uint16_t offset; // from the halo's start, in units of 16 bytes
+    uint8_t filter;  // the tap of the filter
+};
+
+/* A residue class of the result: its groups of taps. */
+struct Sm90Class {
+    uint8_t first, count;
+};
+
+struct IgemmSm90Params {
+    TensorMap map[SM90_MAPS];
+    TensorMap filter;
+    // map[source_map + tensor * source_maps + class], likewise result_map
+    int source_map, source_maps, result_map, result_maps;
+    Sm90Class cls[SM90_CLASSES];
+    Sm90Group group[SM90_GROUPS];
+    Sm90Tap tap[SM90_TAPS];
+    Sm90Extent extent[SM90_CLASSES]; // of the source's classes
+    Sm90Extent result;               // of a class of the result
+    int chunks, border;              // of 64 source channels: all; of the
+                                     // first tensor
+    int result_border;               // 64-channel chunks of the first tensor
+    bool skips[2];                   // tensors of the result not computed
+    bool adds[2];                    // stores add to the content
+    NormOnLoad norm[2];
+    const float *bias;
+    double *sums; // (parts, 2, channels): of y and y^2; NULL: none
+    int channels; // of the result
+    int tiles, box_w, box_h, second_w; // second_w: from the box's start to the
+                                       // positions of warpgroup 2
+    Divisor filter_tiles, classes, boxes_w, boxes_h, planes;
+    int halo_h, pitch; // positions of a halo
+    int halo_bytes, halo_room, buffers;
+    int slots;     // filter tiles in shared memory, by stages
+    bool resident; // they hold all stages and are loaded once
+};
+
+/* The work of the two multiplying warpgroups. Each computes 64 channels by
+ * a number of positions, see Sm90Shape. */
+enum Sm90Way { SM90_WIDE, SM90_NARROW, SM90_SMALL, SM90_WAYS };
+
+/* Does the family take the pass, and how? Extents, precision and attributes
+ * decide. */
+struct IgemmSm90Fit {
+    bool takes;
+    Sm90Way way;
+    int sum_parts; // partial sums over the result; 0: none
+};
+IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad);
+/* Queues the pass. False with the reason. */
+bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
+                    const void *w, const float *bias, const Result &to);
+#endif

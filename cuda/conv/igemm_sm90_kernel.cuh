@@ -1,0 +1,383 @@
+/* igemm_sm90_kernel.cuh -- the kernel of igemm_sm90.cuh, for one 16-bit type.
+ */
+#ifndef SEG_CUDA_CONV_IGEMM_SM90_KERNEL_H
+#define SEG_CUDA_CONV_IGEMM_SM90_KERNEL_H
+#include "cuda/conv/igemm_sm90.cuh"
+#include "cuda/conv/sm90_norm.cuh"
+
+template <Sm90Way WAY> struct Sm90Shape {
+    enum {
+        POSITIONS = WAY == SM90_SMALL ? 128 : 256,
+        FILTERS = WAY == SM90_WIDE ? 2 : 1,
+        SHARED = WAY != SM90_NARROW,
+        STAGE = FILTERS * SM90_TILE,              // bytes of a stage of filters
+        ROOM = SHARED ? POSITIONS * SM90_ROW : 0, // bytes to stage results
+        READERS = SHARED ? 8 : 4,                 // warps that read a stage
+        THREADS = 384,
+    };
+};
+
+/* The tile of a block. */
+struct Sm90Coord {
+    int filter, cls, w, h, d, n, box;
+};
+
+static __device__ __forceinline__ Sm90Coord sm90_coord(const IgemmSm90Params &p,
+                                                       int tile)
+{
+    Sm90Coord s;
+    uint32_t rest = (uint32_t)tile;
+    s.filter = (int)split(&rest, p.filter_tiles);
+    s.cls = (int)split(&rest, p.classes);
+    s.box = (int)rest;
+    s.w = (int)split(&rest, p.boxes_w) * p.box_w;
+    s.h = (int)split(&rest, p.boxes_h) * p.box_h;
+    s.d = (int)split(&rest, p.planes);
+    s.n = (int)rest;
+    return s;
+}
+
+/* The 64 channels of the result that a warpgroup computes. */
+template <class Shape>
+static __device__ __forceinline__ int sm90_chunk(const Sm90Coord &at, int group)
+{
+    return at.filter * Shape::FILTERS + (Shape::FILTERS == 2 ? group : 0);
+}
+
+/* The thread that starts all copies: halos and filter stages, in the order in
+ * which the multiplying warpgroups use them. Two rings, so it must sleep on
+ * neither. */
+template <class Shape, bool DGRAD>
+static __device__ __forceinline__ void sm90_produce(
+    const IgemmSm90Params &p, char *halos, char *filters, uint64_t *full,
+    uint64_t *empty, uint64_t *filter_full, uint64_t *filter_empty)
+{
+    Sm90Ring halo = {0, 1}, stage = {0, 1}; // all buffers are free
+    int ht = (int)blockIdx.x, ft = ht;
+    Sm90Coord hs = sm90_coord(p, ht), fs = hs;
+    int hg = p.cls[hs.cls].first, hc = 0; // group, chunk
+    int fg = hg, fc = 0, tap = p.group[fg].first;
+
+    while (ht < p.tiles || ft < p.tiles) {
+        if (ht < p.tiles && mbarrier_test(empty + halo.at, halo.phase)) {
+            uint64_t *bar = full + halo.at;
+            const Sm90Group g = p.group[hg];
+            int channel;
+            const int tensor = sm90_tensor(hc, p.border, &channel);
+            mbarrier_expect(bar, (uint32_t)p.halo_bytes);
+            tma_load(halos + halo.at * p.halo_room,
+                     &p.map[p.source_map + tensor * p.source_maps + g.map],
+                     channel, hs.w + g.w, hs.h + g.h, hs.d + g.d, hs.n, bar);
+            halo.next(p.buffers);
+            if (++hc == p.chunks) {
+                const Sm90Class c = p.cls[hs.cls];
+                hc = 0;
+                if (++hg == c.first + c.count) {
+                    ht += (int)gridDim.x;
+                    if (ht < p.tiles) {
+                        hs = sm90_coord(p, ht);
+                        hg = p.cls[hs.cls].first;
+                    }
+                }
+            }
+        }
+        if (ft < p.tiles &&
+            mbarrier_test(filter_empty + stage.at, stage.phase)) {
+            uint64_t *bar = filter_full + stage.at;
+            char *to = filters + stage.at * Shape::STAGE;
+            const int k = fc * SM90_CHANNELS;
+            const int m = fs.filter * Shape::FILTERS * SM90_CHANNELS;
+            const int at = p.tap[tap].filter;
+            mbarrier_expect(bar, Shape::STAGE);
+            if (DGRAD) {
+#pragma unroll
+                for (int i = 0; i < Shape::FILTERS; i++)
+                    tma_load(to + i * SM90_TILE, &p.filter,
+                             m + i * SM90_CHANNELS, at, k, 0, 0, bar);
+            } else {
+                tma_load(to, &p.filter, k, at, m, 0, 0, bar);
+            }
+            stage.next(p.slots);
+            if (++tap == p.group[fg].first + p.group[fg].count) {
+                if (++fc == p.chunks) {
+                    const Sm90Class c = p.cls[fs.cls];
+                    fc = 0;
+                    if (++fg == c.first + c.count) {
+                        ft = p.resident ? p.tiles : ft + (int)gridDim.x;
+                        if (ft < p.tiles) {
+                            fs = sm90_coord(p, ft);
+                            fg = p.cls[fs.cls].first;
+                        }
+                    }
+                }
+                if (ft < p.tiles) tap = p.group[fg].first;
+            }
+        }
+    }
+}
+
+/* The warps that apply the deferred norm to each halo. */
+template <Dtype D>
+static __device__ __forceinline__ void sm90_norm_halos(const IgemmSm90Params &p,
+                                                       char *halos,
+                                                       uint64_t *full,
+                                                       uint64_t *ready)
+{
+    Sm90Ring r = {0, 0};
+    for (int t = (int)blockIdx.x; t < p.tiles; t += (int)gridDim.x) {
+        const Sm90Coord s = sm90_coord(p, t);
+        const Sm90Class c = p.cls[s.cls];
+        for (int i = 0; i < c.count; i++) {
+            const Sm90Group g = p.group[c.first + i];
+            const Sm90Extent e = p.extent[g.map];
+            Sm90Halo halo = {p.halo_h, p.pitch, s.w + g.w, s.h + g.h, e.w, e.h};
+            const bool outside = (unsigned)(s.d + g.d) >= (unsigned)e.d;
+            if (outside) halo.lines = 0;
+            for (int chunk = 0; chunk < p.chunks; chunk++, r.next(p.buffers)) {
+                int channel;
+                const int tensor = sm90_tensor(chunk, p.border, &channel);
+                sm90_norm_halo<D>(full + r.at, ready + r.at, r.phase,
+                                  halos + r.at * p.halo_room, halo,
+                                  p.norm[tensor], channel);
+            }
+        }
+    }
+}
+
+/* Stores the sums of n values and of their squares, from sums about `about`. */
+static __device__ __forceinline__ void sm90_store_sums(double *to, int channels,
+                                                       int n, float about,
+                                                       float sum, float square)
+{
+    const double a = (double)about, s = (double)sum;
+    to[0] = s + n * a;
+    to[channels] = (double)square + 2 * a * s + n * a * a;
+}
+
+/* The sums of a box that is not inside of the result, from the staged values;
+ * by 128 threads. sums: 128 floats of shared memory. */
+template <Dtype D>
+static __device__ __forceinline__ void sm90_box_sums(const char *staged,
+                                                     int lines, int columns,
+                                                     int own, int barrier,
+                                                     float *sums, double *to,
+                                                     int channels)
+{
+    const int c = own % SM90_CHANNELS, odd = own / SM90_CHANNELS;
+    const int n = max(lines, 0) * max(columns, 0);
+    auto value = [&](int i) {
+        const uint32_t at =
+            (uint32_t)(i / columns * 8 + i % columns) * SM90_ROW +
+            (uint32_t)c * 2;
+        return Stored<D>::unpack(*(const uint16_t *)(staged + swizzled_128(at)))
+            .x;
+    };
+    const float about = n ? value(0) : 0;
+    float sum = 0, square = 0;
+#pragma unroll 4
+    for (int i = odd; i < n; i += 2) {
+        const float x = value(i) - about;
+        sum += x, square = fmaf(x, x, square);
+    }
+    if (odd) sums[c] = sum, sums[SM90_CHANNELS + c] = square;
+    named_barrier(barrier, 128);
+    if (!odd)
+        sm90_store_sums(to + c, channels, n, about, sum + sums[c],
+                        square + sums[SM90_CHANNELS + c]);
+}
+
+/* SUMS: the sums of y and y^2 are stored. */
+template <Sm90Way WAY, Dtype D, bool DGRAD, bool SUMS>
+__global__ void __launch_bounds__(384, 1)
+    igemm_sm90_kernel(const __grid_constant__ IgemmSm90Params p)
+{
+    typedef Sm90Shape<WAY> Shape;
+    enum { NP = Shape::POSITIONS, SHARED = Shape::SHARED };
+    DYN_SMEM_1024(uint64_t, full);
+    uint64_t *ready = full + SM90_BUFFERS, *empty = ready + SM90_BUFFERS;
+    uint64_t *filter_full = empty + SM90_BUFFERS,
+             *filter_empty = filter_full + SM90_SLOTS;
+    float *box_sums = (float *)((char *)full + SM90_BARRIERS);
+    char *staging = (char *)full + SM90_BARRIERS + SM90_BOX_SUMS;
+    char *halos = staging + 2 * Shape::ROOM;
+    char *filters = halos + p.buffers * p.halo_room;
+    const bool norms = p.norm[0].table || p.norm[1].table;
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < p.buffers; i++) {
+            mbarrier_init(full + i, 1);
+            mbarrier_init(ready + i, SM90_NORM_WARPS);
+            mbarrier_init(empty + i, Shape::READERS);
+        }
+        for (int i = 0; i < p.slots; i++) {
+            mbarrier_init(filter_full + i, 1);
+            mbarrier_init(filter_empty + i, Shape::READERS);
+        }
+        fence_async_shared();
+    }
+    __syncthreads();
+
+    const int group = (int)(threadIdx.x / 128) - 1;
+    const int own = (int)(threadIdx.x % 128);
+    if (group < 0) {
+        setmaxnreg_dec<80>();
+        if (threadIdx.x == 0)
+            sm90_produce<Shape, DGRAD>(p, halos, filters, full, empty,
+                                       filter_full, filter_empty);
+        else if (norms && threadIdx.x >= WARP)
+            sm90_norm_halos<D>(p, halos, full, ready);
+        return;
+    }
+
+    setmaxnreg_inc<208>();
+    uint64_t *seen = norms ? ready : full;
+    const uint64_t a0 = wgmma_descriptor(
+        filters + (Shape::FILTERS == 2 ? group * SM90_TILE : 0), 16, 1024,
+        SWIZZLE_128);
+    const uint64_t b0 = wgmma_advance(
+        wgmma_descriptor(halos, 16, (uint32_t)p.pitch * SM90_ROW, SWIZZLE_128),
+        group ? (uint32_t)p.second_w * SM90_ROW : 0);
+    Sm90Ring halo = {0, 0}, stage = {0, 0};
+    int turn = 0;
+
+    for (int t = (int)blockIdx.x; t < p.tiles; t += (int)gridDim.x, turn ^= 1) {
+        const Sm90Class c = p.cls[sm90_coord(p, t).cls];
+        if (!SHARED && turn != group) { // the other warpgroup's box
+            for (int i = 0; i < c.count; i++)
+                for (int k = 0; k < p.chunks; k++) {
+                    halo.next(p.buffers);
+                    for (int s = 0; s < p.group[c.first + i].count; s++)
+                        stage.next(p.slots);
+                }
+            continue;
+        }
+
+        float d[NP / 2];
+        int last_halo = -1, last_stage = -1; // read by products in flight
+        for (int i = 0; i < c.count; i++) {
+            const int first = p.group[c.first + i].first;
+            const int taps = p.group[c.first + i].count;
+            for (int k = 0; k < p.chunks; k++, halo.next(p.buffers)) {
+                mbarrier_wait(seen + halo.at, halo.phase);
+                const uint64_t b1 =
+                    wgmma_advance(b0, (uint32_t)(halo.at * p.halo_room));
+                for (int s = 0; s < taps; s++, stage.next(p.slots)) {
+                    mbarrier_wait(filter_full + stage.at,
+                                  p.resident ? 0 : stage.phase);
+                    const uint64_t a =
+                        wgmma_advance(a0, (uint32_t)(stage.at * Shape::STAGE));
+                    const uint64_t b = b1 + p.tap[first + s].offset;
+                    wgmma_fence();
+#pragma unroll
+                    for (int q = 0; q < 4; q++)
+                        WgmmaProduct<NP, D, DGRAD, false>::issue(
+                            d, wgmma_advance(a, q * (DGRAD ? 2048 : 32)),
+                            wgmma_advance(b, q * 32),
+                            (last_stage >= 0) | (q > 0));
+                    wgmma_commit();
+                    wgmma_wait<1>();
+                    if (own % WARP == 0) {
+                        if (last_stage >= 0 && !p.resident)
+                            mbarrier_arrive(filter_empty + last_stage, 1);
+                        if (last_halo >= 0 && s == 0)
+                            mbarrier_arrive(empty + last_halo, 1);
+                    }
+                    last_stage = stage.at;
+                }
+                last_halo = halo.at;
+            }
+        }
+        wgmma_wait<0>();
+        if (own % WARP == 0) {
+            if (!p.resident) mbarrier_arrive(filter_empty + last_stage, 1);
+            if (SHARED) mbarrier_arrive(empty + last_halo, 1);
+        }
+
+        // the epilogue; without staging memory the last halo is used. What it
+        // needs is computed anew: the products' sums take the registers
+        const int warp = own / WARP, lane = own % WARP;
+        char *room = SHARED ? staging + group * Shape::ROOM
+                            : halos + last_halo * p.halo_room;
+        char *row = room + (lane / 16 * 8 + lane % 8) * SM90_ROW +
+                    ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
+        const int line = warp * 16 + lane / 4; // and + 8: channels
+        float bias[2] = {};
+        if (p.bias) {
+            const int chunk =
+                sm90_chunk<Shape>(sm90_coord(p, opaque(t)), group);
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                bias[r] = p.bias[chunk * SM90_CHANNELS + line + 8 * r];
+        }
+
+        // sums of the stored values about the first one
+        float first[2], sum[2] = {}, square[2] = {};
+        if (SUMS)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                first[r] = __shfl_sync(
+                    0xffffffffu, rounded<D>(d[2 * r] + bias[r]), lane & ~3);
+        if (SHARED && own == 0) tma_store_wait_read<0>();
+        named_barrier(1 + group, 128);
+#pragma unroll
+        for (int i = 0; i < NP / 16; i++) {
+            uint32_t v[4]; // channels lane / 4 and + 8, of two lines
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float *from = d + i * 8 + k * 2;
+                v[k] = Stored<D>::pack(from[0] + bias[k % 2],
+                                       from[1] + bias[k % 2]);
+                if (!SUMS) continue;
+                const float2 x = Stored<D>::unpack(v[k]);
+                const float x0 = x.x - first[k % 2], x1 = x.y - first[k % 2];
+                sum[k % 2] += x0 + x1;
+                square[k % 2] = fmaf(x0, x0, square[k % 2]);
+                square[k % 2] = fmaf(x1, x1, square[k % 2]);
+            }
+            stmatrix_x4_trans(row + i * 16 * SM90_ROW, v);
+        }
+        fence_async_shared();
+        named_barrier(1 + group, 128);
+
+        const Sm90Coord at = sm90_coord(p, opaque(t));
+        const int chunk = sm90_chunk<Shape>(at, group);
+        const int w0 = at.w + (group ? p.second_w : 0);
+        int into;
+        const int tensor = sm90_tensor(chunk, p.result_border, &into);
+        if (own == 0 && !p.skips[tensor]) {
+            const TensorMap *map =
+                &p.map[p.result_map + tensor * p.result_maps + at.cls];
+            if (p.adds[tensor])
+                tma_reduce_add(map, room, into, w0, at.h, at.d, at.n);
+            else
+                tma_store(map, room, into, w0, at.h, at.d, at.n);
+            tma_store_commit();
+        }
+        if (SUMS) {
+            const int lines = p.result.h - at.h, columns = p.result.w - w0;
+            const int each = SHARED && Shape::FILTERS == 1 ? 2 : 1;
+            const int part = (at.box * (int)p.classes.by + at.cls) * each +
+                             (each == 2 ? group : 0);
+            double *to =
+                p.sums + (int64_t)part * 2 * p.channels + chunk * SM90_CHANNELS;
+            if (lines < NP / 8 || columns < 8) // not inside of the result
+                sm90_box_sums<D>(room, min(lines, NP / 8), min(columns, 8), own,
+                                 1 + group, box_sums + group * 128, to,
+                                 p.channels);
+            else
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const float s = quad_sum(sum[r]), q = quad_sum(square[r]);
+                    if (lane % 4 == 0)
+                        sm90_store_sums(to + line + 8 * r, p.channels, NP,
+                                        first[r], s, q);
+                }
+        }
+        if (!SHARED && own == 0) {
+            tma_store_wait_read<0>();
+            mbarrier_arrive(empty + last_halo, Shape::READERS);
+        }
+    }
+    if (own == 0) tma_store_wait<0>();
+}
+#endif

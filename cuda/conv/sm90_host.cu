@@ -1,0 +1,156 @@
+/* sm90_host.cu -- see sm90_host.cuh. */
+#include "cuda/conv/sm90_host.cuh"
+
+namespace {
+
+/* A tap of one axis: residue class of the source, distance of the source
+ * position from the result position (in positions of their classes). */
+struct AxisTap {
+    int residue, at, k;
+};
+
+int floor_mod(int a, int b)
+{
+    return (a % b + b) % b;
+}
+
+/* The taps of axis a that reach the result's class `residue`. Returns their
+ * number. */
+int axis_taps(const Window *g, int a, bool dgrad, int residue, AxisTap *out)
+{
+    int count = 0;
+    for (int k = 0; k < g->k[a]; k++) {
+        const int v = dgrad ? residue + g->lo[a] - k : k - g->lo[a];
+        const int rest = floor_mod(v, g->s[a]);
+        if (dgrad && rest) continue;
+        out[count++] = {dgrad ? 0 : rest, (v - rest) / g->s[a], k};
+    }
+    return count;
+}
+
+/* The range of `at` among the taps of a residue class; false: none. */
+bool range_of(const AxisTap *t, int count, int residue, int *from, int *to)
+{
+    bool any = false;
+    for (int i = 0; i < count; i++) {
+        if (t[i].residue != residue) continue;
+        if (!any || t[i].at < *from) *from = t[i].at;
+        if (!any || t[i].at > *to) *to = t[i].at;
+        any = true;
+    }
+    return any;
+}
+
+/* Adds the groups of one result class. */
+bool class_taps(const Window *g, bool dgrad, const int *residue, Sm90Taps *out)
+{
+    AxisTap t[3][4];
+    int count[3], classes[3];
+    for (int a = 0; a < 3; a++) {
+        count[a] = axis_taps(g, a, dgrad, residue[a], t[a]);
+        classes[a] = dgrad ? 1 : g->s[a];
+    }
+
+    for (int d = 0; d < count[0]; d++)
+        for (int rh = 0; rh < classes[1]; rh++)
+            for (int rw = 0; rw < classes[2]; rw++) {
+                int h0, h1, w0, w1;
+                if (!range_of(t[1], count[1], rh, &h0, &h1) ||
+                    !range_of(t[2], count[2], rw, &w0, &w1))
+                    continue;
+                if (out->groups == SM90_GROUPS) return false;
+                Sm90Group *to = &out->group[out->groups++];
+                *to = {
+                    (int8_t)w0,
+                    (int8_t)h0,
+                    (int8_t)t[0][d].at,
+                    (uint8_t)((t[0][d].residue * classes[1] + rh) * classes[2] +
+                              rw),
+                    (uint8_t)out->taps,
+                    0};
+                out->span_h = (int)most(out->span_h, h1 - h0);
+                out->span_w = (int)most(out->span_w, w1 - w0);
+                for (int h = 0; h < count[1]; h++)
+                    for (int w = 0; w < count[2]; w++) {
+                        if (t[1][h].residue != rh || t[2][w].residue != rw)
+                            continue;
+                        if (out->taps == SM90_TAPS) return false;
+                        out->tap[out->taps++] = {
+                            t[1][h].at - h0, t[2][w].at - w0,
+                            (t[0][d].k * g->k[1] + t[1][h].k) * g->k[2] +
+                                t[2][w].k};
+                        to->count++;
+                    }
+            }
+    return true;
+}
+
+} // namespace
+
+bool sm90_takes(const ConvProblem *r)
+{
+    const Window *g = &r->win;
+    if (precision_copy(r->c->precision) == F32 || !gpu_is_hopper())
+        return false;
+    if (g->groups != 1 || r->cin % SM90_CHANNELS || r->cout % SM90_CHANNELS)
+        return false;
+    for (int a = 0; a < 3; a++) {
+        if (g->dil[a] != 1 || g->s[a] > 2 || g->k[a] > 4) return false;
+        if (g->s[a] == 2 && ((&r->input.d)[a] % 2 || g->k[a] < 2)) return false;
+    }
+    return true;
+}
+
+bool sm90_taps_of(const ConvProblem *r, bool dgrad, Sm90Taps *out)
+{
+    const Window *g = &r->win;
+    const int classes = g->s[0] * g->s[1] * g->s[2];
+    *out = {};
+    out->source_classes = dgrad ? 1 : classes;
+    out->result_classes = dgrad ? classes : 1;
+    for (int i = 0; i < classes; i++) {
+        const int residue[3] = {i / (g->s[1] * g->s[2]), i / g->s[2] % g->s[1],
+                                i % g->s[2]};
+        memcpy(out->residue[i], residue, sizeof residue);
+    }
+    for (int i = 0; i < out->result_classes; i++) {
+        const int first = out->groups;
+        const int none[3] = {};
+        if (!class_taps(g, dgrad, dgrad ? out->residue[i] : none, out))
+            return false;
+        out->cls[i] = {(uint8_t)first, (uint8_t)(out->groups - first)};
+        if (out->groups == first) return false; // a class without taps
+    }
+    return true;
+}
+
+bool sm90_box(Dims s, int *w, int *h)
+{
+    const int64_t high = ceil_div(s.w, 8) * 8 * ceil_div(s.h, 32) * 32;
+    const int64_t square = ceil_div(s.w, 16) * 16 * ceil_div(s.h, 16) * 16;
+    *w = high <= square ? 8 : 16, *h = high <= square ? 32 : 16;
+    return least(high, square) <= 2 * (int64_t)s.w * s.h;
+}
+
+bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
+              const int (&residue)[3], const int (&box)[2], TensorMap *out,
+              Sm90Extent *extent)
+{
+    TensorMapSpec m = {};
+    const int64_t row = (int64_t)size.c * 2, line = row * size.w,
+                  plane = line * size.h;
+    m.data = (const char *)data + residue[0] * plane + residue[1] * line +
+             residue[2] * row;
+    m.type = type;
+    m.extent[0] = size.c;
+    m.extent[1] = ceil_div(size.w - residue[2], s[2]);
+    m.extent[2] = ceil_div(size.h - residue[1], s[1]);
+    m.extent[3] = ceil_div(size.d - residue[0], s[0]), m.extent[4] = size.n;
+    m.stride[1] = row * s[2], m.stride[2] = line * s[1];
+    m.stride[3] = plane * s[0], m.stride[4] = plane * size.d;
+    m.box[0] = SM90_CHANNELS, m.box[1] = box[0], m.box[2] = box[1];
+    m.box[3] = m.box[4] = 1;
+    m.swizzle = SM90_ROW;
+    *extent = {(int)m.extent[1], (int)m.extent[2], (int)m.extent[3]};
+    return tensor_map_encode(&m, out);
+}

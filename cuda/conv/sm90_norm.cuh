@@ -1,0 +1,117 @@
+/* sm90_norm.cuh -- what the Hopper kernels share: rings of buffers, and the
+ * deferred norm applied to a halo in shared memory. */
+#ifndef SEG_CUDA_CONV_SM90_NORM_H
+#define SEG_CUDA_CONV_SM90_NORM_H
+#include "cuda/conv/igemm_sm90.cuh"
+#include "cuda/lib/ptx_sm90.cuh"
+
+/* A place in a ring of buffers, with the parity of its mbarrier's phase. A
+ * division would cost the producing thread hundreds of cycles. */
+struct Sm90Ring {
+    int at;
+    uint32_t phase;
+
+    __device__ __forceinline__ void next(int count)
+    {
+        if (++at == count) at = 0, phase ^= 1;
+    }
+};
+
+/* The chunk's tensor of an implicit concat, and its first channel there. */
+static __device__ __forceinline__ int sm90_tensor(int chunk, int border,
+                                                  int *channel)
+{
+    const int tensor = chunk >= border;
+    *channel = (tensor ? chunk - border : chunk) * SM90_CHANNELS;
+    return tensor;
+}
+
+/* The sum over the four lanes that share a row of D. */
+static __device__ __forceinline__ float quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+/* A halo in shared memory: its lines of `pitch` positions begin at (w, h) of a
+ * plane of width x height; positions outside of the plane are zero and stay
+ * zero. */
+struct Sm90Halo {
+    int lines, pitch, w, h, width, height;
+};
+
+/* The byte at which TMA put the 16 bytes that belong at `a`, an offset in a
+ * tile with a swizzle of 128 bytes. */
+static __device__ __forceinline__ uint32_t swizzled_128(uint32_t a)
+{
+    return a ^ (a >> 3 & 0x70);
+}
+
+/* Applies the norm to COUNT lines of one column of 16 bytes, `at` the byte of
+ * the first. */
+template <int COUNT, Dtype D>
+static __device__ __forceinline__ void sm90_norm_lines(char *tile, uint32_t at,
+                                                       uint32_t pitch,
+                                                       const float2 (&by)[8],
+                                                       const Act &act)
+{
+    Vec16<8> x[COUNT];
+#pragma unroll
+    for (int j = 0; j < COUNT; j++)
+        x[j] = *(const Vec16<8> *)(tile + swizzled_128(at + j * pitch));
+#pragma unroll
+    for (int j = 0; j < COUNT; j++) {
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const float2 v = Stored<D>::unpack(x[j].v[k]);
+            const float2 a = by[2 * k], b = by[2 * k + 1];
+            x[j].v[k] =
+                Stored<D>::pack(act_value<F32>(act, fmaf(v.x, a.x, a.y)),
+                                act_value<F32>(act, fmaf(v.y, b.x, b.y)));
+        }
+        *(Vec16<8> *)(tile + swizzled_128(at + j * pitch)) = x[j];
+    }
+}
+
+/* By the threads 32 .. 127 of the block: applies the norm, if there is one, of
+ * 64 channels from `channel` on to a tile that has arrived. A thread has the
+ * same 8 channels in all positions, so their factors stay in registers.
+ * fence_async_shared must follow. */
+template <Dtype D>
+static __device__ __forceinline__ void sm90_norm_tile(char *tile,
+                                                      const Sm90Halo &s,
+                                                      const NormOnLoad &norm,
+                                                      int channel)
+{
+    if (!norm.table) return;
+    const int i = (int)threadIdx.x - WARP;
+    const uint32_t pitch = (uint32_t)s.pitch * SM90_ROW;
+    const int from = max(0, -s.h), to = min(s.lines, s.height - s.h);
+    float2 by[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++) by[k] = norm.table[channel + i % 8 * 8 + k];
+    for (int x = i / 8; x < s.pitch; x += SM90_NORM_WARPS * 4) {
+        if ((unsigned)(s.w + x) >= (unsigned)s.width) continue;
+        int y = from;
+        uint32_t at =
+            (uint32_t)(y * s.pitch + x) * SM90_ROW + (uint32_t)(i % 8) * 16;
+        for (; y + 4 <= to; y += 4, at += 4 * pitch)
+            sm90_norm_lines<4, D>(tile, at, pitch, by, norm.act);
+        for (; y < to; y++, at += pitch)
+            sm90_norm_lines<1, D>(tile, at, pitch, by, norm.act);
+    }
+}
+
+/* Waits for a tile, applies the norm, and arrives at `ready`. */
+template <Dtype D>
+static __device__ __forceinline__ void sm90_norm_halo(
+    uint64_t *full, uint64_t *ready, uint32_t phase, char *tile,
+    const Sm90Halo &s, const NormOnLoad &norm, int channel)
+{
+    mbarrier_wait(full, phase);
+    sm90_norm_tile<D>(tile, s, norm, channel);
+    fence_async_shared();
+    __syncwarp();
+    if ((int)threadIdx.x % WARP == 0) mbarrier_arrive(ready, 1);
+}
+#endif

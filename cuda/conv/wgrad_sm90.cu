@@ -1,0 +1,386 @@
+/* wgrad_sm90.cu -- see wgrad_sm90.cuh. */
+#include "cuda/conv/sm90_host.cuh"
+#include "cuda/conv/sm90_norm.cuh"
+#include "cuda/conv/wgrad_sm90.cuh"
+#include "cuda/lib/grad_sqnorm.cuh"
+
+namespace {
+
+enum {
+    BOX = 256,                // positions of a box
+    A_BYTES = BOX * SM90_ROW, // of 64 channels of `output`
+    STEPS = BOX / 16,         // products of a box
+    FOLD_THREADS = 256,
+    MOST_BUFFERS = 4,
+};
+
+struct WgradParams90 {
+    TensorMap a[2], b[2 * SM90_CLASSES]; // [tensor], [tensor * classes + class]
+    NormOnLoad a_norm[2], b_norm[2];
+    int a_border, b_border; // 64-channel chunks of the first tensor
+    Sm90Group group[SM90_GROUPS];
+    Sm90Extent a_extent, b_extent[SM90_CLASSES];
+    int b_classes;
+    float4 *parts; // (splits, tiles, warpgroups, N / 8, 128)
+    int boxes, splits;
+    Divisor a_tiles, b_chunks; // a block's tile: (group, chunk of b, tile of a)
+    Divisor boxes_w, boxes_h, planes;
+    int a_chunks, a_h; // 64-channel chunks of a tile; lines of a box
+    int box_w, box_h, halo_h, pitch;
+    int b_bytes, b_room, buffers;
+    uint32_t b_stride, b_step; // bytes: 8 positions; 16 positions on
+};
+
+/* Where a box begins. */
+struct BoxCoord {
+    int w, h, d, n;
+};
+
+__device__ __forceinline__ BoxCoord box_coord(const WgradParams90 &p, int box)
+{
+    BoxCoord s;
+    uint32_t rest = (uint32_t)box;
+    s.w = (int)split(&rest, p.boxes_w) * p.box_w;
+    s.h = (int)split(&rest, p.boxes_h) * p.box_h;
+    s.d = (int)split(&rest, p.planes), s.n = (int)rest;
+    return s;
+}
+
+/* WARPGROUPS multiply; they share the taps along h of a group (ROWS of them)
+ * and the 64-channel chunks of `output`. */
+template <int N, int WARPGROUPS, int ROWS, Dtype D>
+__global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
+    wgrad_sm90_kernel(const __grid_constant__ WgradParams90 p)
+{
+    DYN_SMEM_1024(uint64_t, full);
+    uint64_t *ready = full + MOST_BUFFERS, *empty = ready + MOST_BUFFERS;
+    char *shared = (char *)full + SM90_BARRIERS;
+    const int a_room = p.a_chunks * A_BYTES, room = a_room + p.b_room;
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < p.buffers; i++) {
+            mbarrier_init(full + i, 1);
+            mbarrier_init(ready + i, SM90_NORM_WARPS);
+            mbarrier_init(empty + i, 4 * WARPGROUPS);
+        }
+        fence_async_shared();
+    }
+    __syncthreads();
+
+    const int tiles = (int)gridDim.x / p.splits;
+    const int first = (int)blockIdx.x / tiles;
+    const bool norms = p.a_norm[0].table || p.a_norm[1].table ||
+                       p.b_norm[0].table || p.b_norm[1].table;
+    const int warpgroup = (int)threadIdx.x / 128 - 1;
+
+    if (warpgroup < 0) {
+        uint32_t rest = blockIdx.x - (uint32_t)(first * tiles);
+        const int ta = (int)split(&rest, p.a_tiles);
+        const int chunk = (int)split(&rest, p.b_chunks);
+        const Sm90Group g = p.group[rest];
+        int b_channel, a_channel;
+        const int b_tensor = sm90_tensor(chunk, p.b_border, &b_channel);
+        const int a_tensor =
+            sm90_tensor(ta * p.a_chunks, p.a_border, &a_channel);
+        if (WARPGROUPS == 3) setmaxnreg_dec<72>();
+        if (threadIdx.x == 0) {
+            Sm90Ring r = {0, 1};
+            for (int i = first; i < p.boxes; i += p.splits, r.next(p.buffers)) {
+                const BoxCoord s = box_coord(p, i);
+                char *to = shared + r.at * room;
+                uint64_t *bar = full + r.at;
+                mbarrier_wait(empty + r.at, r.phase);
+                mbarrier_expect(bar, (uint32_t)(a_room + p.b_bytes));
+                for (int k = 0; k < p.a_chunks; k++)
+                    tma_load(to + k * A_BYTES, &p.a[a_tensor],
+                             a_channel + k * SM90_CHANNELS, s.w, s.h, s.d, s.n,
+                             bar);
+                tma_load(to + a_room, &p.b[b_tensor * p.b_classes + g.map],
+                         b_channel, s.w + g.w, s.h + g.h, s.d + g.d, s.n, bar);
+            }
+        } else if (norms && threadIdx.x >= WARP) {
+            const Sm90Extent e = p.b_extent[g.map];
+            Sm90Ring r = {0, 0};
+            for (int i = first; i < p.boxes; i += p.splits, r.next(p.buffers)) {
+                const BoxCoord s = box_coord(p, i);
+                char *at = shared + r.at * room;
+                const bool outside = (unsigned)(s.d + g.d) >= (unsigned)e.d;
+                const Sm90Halo b = {outside ? 0 : p.halo_h,
+                                    p.pitch,
+                                    s.w + g.w,
+                                    s.h + g.h,
+                                    e.w,
+                                    e.h};
+                const Sm90Halo a = {p.box_h, p.box_w,      s.w,
+                                    s.h,     p.a_extent.w, p.a_extent.h};
+                mbarrier_wait(full + r.at, r.phase);
+                for (int k = 0; k < p.a_chunks; k++)
+                    sm90_norm_tile<D>(at + k * A_BYTES, a, p.a_norm[a_tensor],
+                                      a_channel + k * SM90_CHANNELS);
+                sm90_norm_tile<D>(at + a_room, b, p.b_norm[b_tensor],
+                                  b_channel);
+                fence_async_shared();
+                __syncwarp();
+                if (threadIdx.x % WARP == 0) mbarrier_arrive(ready + r.at, 1);
+            }
+        }
+        return;
+    }
+
+    if (WARPGROUPS == 3) setmaxnreg_inc<144>();
+    uint64_t *seen = norms ? ready : full;
+    const int row = warpgroup % ROWS; // the warpgroup's tap along h
+    const uint64_t a0 = wgmma_descriptor(shared + warpgroup / ROWS * A_BYTES,
+                                         A_BYTES, 1024, SWIZZLE_128);
+    const uint64_t b0 =
+        wgmma_descriptor(shared + a_room + row * p.pitch * SM90_ROW, SM90_ROW,
+                         p.b_stride, SWIZZLE_128);
+    float d[N / 2];
+    Sm90Ring r = {0, 0};
+    int last = -1; // the buffer that products in flight read
+    int i = first;
+    do {
+        mbarrier_wait(seen + r.at, r.phase);
+        uint64_t a = wgmma_advance(a0, (uint32_t)(r.at * room));
+        uint64_t b = wgmma_advance(b0, (uint32_t)(r.at * room));
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            WgmmaProduct<N, D, true, true>::issue(d, a, b,
+                                                  (last >= 0) | (k > 0));
+            a = wgmma_advance(a, 16 * SM90_ROW);
+            b = wgmma_advance(b, p.b_step);
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (last >= 0 && threadIdx.x % WARP == 0)
+            mbarrier_arrive(empty + last, 1);
+        last = r.at;
+        r.next(p.buffers);
+    } while ((i += p.splits) < p.boxes);
+    wgmma_wait<0>();
+
+    float4 *to =
+        p.parts +
+        ((int64_t)blockIdx.x * WARPGROUPS + warpgroup) * (N / 8) * 128 +
+        threadIdx.x % 128;
+#pragma unroll
+    for (int q = 0; q < N / 8; q++)
+        to[q * 128] =
+            make_float4(d[4 * q], d[4 * q + 1], d[4 * q + 2], d[4 * q + 3]);
+}
+
+/* Where the results of the tiles belong in dw. */
+struct WgradFold {
+    const float4 *parts;
+    float *dw;
+    bool fresh;
+    double *sqnorm;     // a partial sum for each block, or NULL
+    int splits, shares; // shares: threads that share the splits of a result
+    int64_t pitch;      // float4 between splits
+    int count;          // float4 of all tiles
+    int rows;           // warpgroups by tap along h
+    Divisor columns, warpgroups, a_tiles, b_chunks;
+    int a_chunks;
+    int64_t filter;            // elements of one filter: taps x cin
+    int cin, w_step, h_step;   // elements between taps along w, along h
+    int group_at[SM90_GROUPS]; // elements to the group's first tap
+};
+
+struct Sum4 {
+    double v[4];
+};
+
+__global__ void __launch_bounds__(FOLD_THREADS)
+    wgrad_sm90_fold_kernel(const __grid_constant__ WgradFold f)
+{
+    SMEM(Sum4, sums, [FOLD_THREADS]);
+    const int wide = FOLD_THREADS / f.shares;
+    const int share = (int)threadIdx.x / wide;
+    const int i = (int)blockIdx.x * wide + (int)threadIdx.x % wide;
+    const bool inside = i < f.count;
+    double own = 0;
+    Sum4 s = {};
+    if (inside) {
+        const int from = f.splits * share / f.shares;
+        const int to = f.splits * (share + 1) / f.shares;
+        const float4 *at = f.parts + i;
+#pragma unroll 4
+        for (int k = from; k < to; k++) {
+            const float4 v = at[k * f.pitch];
+            s.v[0] += (double)v.x, s.v[1] += (double)v.y;
+            s.v[2] += (double)v.z, s.v[3] += (double)v.w;
+        }
+    }
+    sums[threadIdx.x] = s;
+    __syncthreads();
+    if (inside && !share) {
+        for (int k = 1; k < f.shares; k++) {
+            const Sum4 &v = sums[k * wide + (int)threadIdx.x];
+            for (int j = 0; j < 4; j++) s.v[j] += v.v[j];
+        }
+        uint32_t rest = (uint32_t)i / 128;
+        const int lane = i % 128;
+        const int q = (int)split(&rest, f.columns);
+        const int warpgroup = (int)split(&rest, f.warpgroups);
+        const int ta = (int)split(&rest, f.a_tiles);
+        const int chunk = (int)split(&rest, f.b_chunks);
+        const int m = (ta * f.a_chunks + warpgroup / f.rows) * SM90_CHANNELS +
+                      lane / 32 * 16 + lane % 32 / 4;
+        const int n = q * 8 + lane % 4 * 2;
+        float *to = f.dw + m * f.filter + f.group_at[rest] +
+                    warpgroup % f.rows * f.h_step +
+                    n / SM90_CHANNELS * f.w_step + chunk * SM90_CHANNELS +
+                    n % SM90_CHANNELS;
+        put(to, (float)s.v[0], f.fresh), put(to + 1, (float)s.v[1], f.fresh);
+        own += square_of(to[0]) + square_of(to[1]);
+        to += 8 * f.filter;
+        put(to, (float)s.v[2], f.fresh), put(to + 1, (float)s.v[3], f.fresh);
+        own += square_of(to[0]) + square_of(to[1]);
+    }
+    if (f.sqnorm) store_sqnorm(own, f.sqnorm + blockIdx.x);
+}
+
+/* The extents of a run. */
+struct Shape90 {
+    Sm90Taps taps;
+    int columns, rows, a_chunks, warpgroups; // columns: taps along w
+    int box_w, box_h;
+    int boxes, tiles, a_tiles, splits, shares, fold_blocks, count;
+};
+
+/* False: the family does not take the problem. */
+bool shape_of(const ConvProblem *r, Shape90 *s)
+{
+    *s = {};
+    if (!sm90_takes(r) || !sm90_taps_of(r, false, &s->taps)) return false;
+    // the same number of taps in all groups
+    s->columns = s->taps.span_w + 1, s->rows = s->taps.span_h + 1;
+    for (int i = 0; i < s->taps.groups; i++)
+        if (s->taps.group[i].count != s->columns * s->rows) return false;
+    if (s->rows == 3 && s->columns == 3)
+        s->a_chunks = 1;
+    else if (s->rows == 2 && s->columns == 2 && r->cout % 128 == 0)
+        s->a_chunks = 2;
+    else
+        return false;
+    s->warpgroups = s->rows * s->a_chunks;
+    if (!sm90_box(r->output, &s->box_w, &s->box_h)) return false;
+    s->boxes =
+        (int)(ceil_div(r->output.w, s->box_w) *
+              ceil_div(r->output.h, s->box_h) * r->output.d * r->output.n);
+    s->a_tiles = r->cout / (64 * s->a_chunks);
+    s->tiles = s->a_tiles * (r->cin / 64) * s->taps.groups;
+    s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->boxes));
+    s->count = s->tiles * s->warpgroups * s->columns * 8 * 128;
+    s->shares = s->splits >= 32 ? 8 : s->splits >= 8 ? 4 : 1;
+    s->fold_blocks = (int)ceil_div(s->count, FOLD_THREADS / s->shares);
+    return true;
+}
+
+template <int N, int WARPGROUPS, int ROWS, Dtype D>
+bool launch(const ConvProblem *r, const WgradParams90 &p, int blocks,
+            size_t shared)
+{
+    const auto kernel = wgrad_sm90_kernel<N, WARPGROUPS, ROWS, D>;
+    if (!gpu_allows(kernel, SM90_SHARED_MOST)) return false;
+    LAUNCH((wgrad_sm90_kernel<N, WARPGROUPS, ROWS, D>), (unsigned)blocks,
+           128 + WARPGROUPS * 128, shared, gpu_stream(r->c->dev), p);
+    return gpu_launched("wgrad_sm90");
+}
+
+} // namespace
+
+WgradSm90Fit wgrad_sm90_fit(const ConvProblem *r)
+{
+    Shape90 s;
+    WgradSm90Fit f = {};
+    f.takes = shape_of(r, &s);
+    if (!f.takes) return f;
+    f.workspace = (size_t)s.splits * (size_t)s.count * sizeof(float4);
+    f.sqnorm_parts = s.fold_blocks;
+    return f;
+}
+
+bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
+                    const Source &output, float *dw, bool fresh, double *sqnorm,
+                    void *workspace)
+{
+    Shape90 s;
+    WgradParams90 p = {};
+    WgradFold f = {};
+    const Window *g = &r->win;
+    const Dtype type = precision_copy(r->c->precision);
+    if (!countable(r->c, rows(r->output))) return false;
+    CHECK(shape_of(r, &s));
+
+    p.parts = (float4 *)workspace, p.boxes = s.boxes, p.splits = s.splits;
+    p.a_tiles = divisor(s.a_tiles), p.b_chunks = divisor(r->cin / 64);
+    p.boxes_w = divisor(ceil_div(r->output.w, s.box_w));
+    p.boxes_h = divisor(ceil_div(r->output.h, s.box_h));
+    p.planes = divisor(r->output.d);
+    p.a_chunks = s.a_chunks, p.box_w = s.box_w, p.box_h = s.box_h;
+    p.pitch = s.box_w + s.taps.span_w, p.halo_h = s.box_h + s.taps.span_h;
+    p.b_bytes = p.pitch * p.halo_h * SM90_ROW;
+    p.b_room = (int)ceil_div(p.b_bytes, 1024) * 1024;
+    p.b_stride = (uint32_t)(s.box_w == 8 ? p.pitch : 8) * SM90_ROW;
+    p.b_step = (uint32_t)(s.box_w == 8 ? 2 * p.pitch : p.pitch) * SM90_ROW;
+    memcpy(p.group, s.taps.group, sizeof p.group);
+    p.b_classes = s.taps.source_classes;
+
+    const int room = p.a_chunks * A_BYTES + p.b_room;
+    p.buffers =
+        (int)least(MOST_BUFFERS, (SM90_SHARED_MOST - SM90_BARRIERS) / room);
+    const size_t shared = (size_t)(SM90_BARRIERS + p.buffers * room);
+
+    p.a_norm[0] = output.first.norm_on_load;
+    p.a_norm[1] = output.second.norm_on_load;
+    p.b_norm[0] = input.first.norm_on_load;
+    p.b_norm[1] = input.second.norm_on_load;
+    const int one[3] = {1, 1, 1}, none[3] = {};
+    const int a_box[2] = {s.box_w, s.box_h}, b_box[2] = {p.pitch, p.halo_h};
+    p.a_border = sm90_border(output.border, r->output.c);
+    p.b_border = sm90_border(input.border, r->input.c);
+    for (int t = 0; t < 2; t++) {
+        const Operand &a = t ? output.second : output.first;
+        const Operand &b = t ? input.second : input.first;
+        if (a.data &&
+            !sm90_map(a.data, type, sm90_part(output.border, r->output, t), one,
+                      none, a_box, &p.a[t], &p.a_extent))
+            return false;
+        for (int k = 0; b.data && k < s.taps.source_classes; k++) {
+            if (!sm90_map(b.data, type, sm90_part(input.border, r->input, t),
+                          g->s, s.taps.residue[k], b_box,
+                          &p.b[t * s.taps.source_classes + k], &p.b_extent[k]))
+                return false;
+        }
+    }
+
+    moves(conv_operand_bytes(r, numel(r->output) + numel(r->input)) +
+              (double)s.splits * s.count * sizeof(float4),
+          conv_flops(r));
+    const int blocks = s.tiles * s.splits;
+    const bool ok =
+        s.rows == 3
+            ? (type == BF16 ? launch<192, 3, 3, BF16>(r, p, blocks, shared)
+                            : launch<192, 3, 3, F16>(r, p, blocks, shared))
+            : (type == BF16 ? launch<128, 4, 2, BF16>(r, p, blocks, shared)
+                            : launch<128, 4, 2, F16>(r, p, blocks, shared));
+    if (!ok) return false;
+
+    f.parts = p.parts, f.dw = dw, f.fresh = fresh, f.sqnorm = sqnorm;
+    f.splits = s.splits, f.shares = s.shares, f.pitch = s.count;
+    f.count = s.count, f.rows = s.rows;
+    f.columns = divisor(s.columns * 8), f.warpgroups = divisor(s.warpgroups);
+    f.a_tiles = p.a_tiles, f.b_chunks = p.b_chunks, f.a_chunks = s.a_chunks;
+    f.cin = r->cin;
+    f.filter = (int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin;
+    f.w_step = g->s[2] * r->cin, f.h_step = g->s[1] * g->k[2] * r->cin;
+    for (int i = 0; i < s.taps.groups; i++)
+        f.group_at[i] = s.taps.tap[s.taps.group[i].first].filter * r->cin;
+    moves((double)s.splits * s.count * sizeof(float4) +
+          (double)conv_filter_size(r) * sizeof(float) * (fresh ? 1 : 2));
+    LAUNCH(wgrad_sm90_fold_kernel, (unsigned)s.fold_blocks, FOLD_THREADS, 0,
+           gpu_stream(r->c->dev), f);
+    return gpu_launched("wgrad_sm90, sum of split-K");
+}

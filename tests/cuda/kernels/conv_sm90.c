@@ -1,0 +1,246 @@
+/* conv_sm90.c -- the Hopper kernels (igemm_sm90, wgrad_sm90) on an emulated
+ * GPU of capability 9.0, compared with the kernels of other GPUs.
+ *
+ * Both round the same sums, at times to neighbouring numbers. */
+#include "tests/cuda/emulator/emu_control.h"
+#include "tests/cuda/kernels/bench.h"
+#include <stdlib.h>
+
+/* A layer; x2: channels of a second operand, 0: none; add: gradients are added;
+ * norm: the operand has a deferred norm. The kernels that run: of y, dx, dw. */
+typedef struct Layer {
+    Shape shape;
+    int x2;
+    bool add, norm, y, dx, dw;
+} Layer;
+
+static const Layer layers[] = {
+    // boxes of 8 x 32, one and two tiles of filters, resident and streamed
+    {{OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     true},
+    {{OP_conv, {1, 1, 40, 10, 128}, {64, 1, 3, 3, 128}, 1, 1, 1},
+     0,
+     true,
+     false,
+     true,
+     true,
+     true},
+    {{OP_conv, {1, 1, 60, 12, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     true},
+    // boxes of 16 x 16
+    {{OP_conv, {2, 1, 16, 16, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     true},
+    {{OP_conv, {1, 1, 14, 27, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+     0,
+     true,
+     true,
+     true,
+     true,
+     true},
+    // an implicit concat
+    {{OP_conv, {1, 1, 32, 8, 64}, {64, 1, 3, 3, 192}, 1, 1, 1},
+     128,
+     false,
+     true,
+     true,
+     true,
+     true},
+    // 3-D, windows of one, strides, transposed
+    {{OP_conv, {1, 3, 16, 16, 64}, {64, 3, 3, 3, 64}, 1, 1, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     true},
+    {{OP_conv, {1, 1, 32, 8, 128}, {64, 1, 1, 1, 128}, 1, 0, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     false},
+    {{OP_conv, {1, 1, 32, 64, 64}, {128, 1, 4, 4, 64}, 2, 1, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     true},
+    {{OP_conv, {1, 4, 32, 32, 64}, {128, 4, 4, 4, 64}, 2, 1, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     true},
+    {{OP_conv, {1, 1, 32, 32, 64}, {64, 1, 3, 3, 64}, 2, 1, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     false},
+    {{OP_upconv, {1, 1, 16, 16, 128}, {128, 1, 2, 2, 64}, 2, 0, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     false},
+    {{OP_upconv, {1, 2, 16, 16, 128}, {128, 4, 4, 4, 64}, 2, 1, 1},
+     0,
+     false,
+     true,
+     true,
+     true,
+     true},
+};
+enum { LAYERS = sizeof layers / sizeof *layers };
+
+static void hopper(bool on)
+{
+    setenv("SEG_HOPPER", on ? "1" : "0", 1);
+}
+
+/* Did a kernel run since the last emu_reset_counts? On a GPU launches are not
+ * counted. */
+static void expect_kernel(const char *name, bool want)
+{
+    const long count = emu_launch_count(name);
+    if (count >= 0) EXPECT_INT(count > 0, want);
+}
+
+/* y, dx and dw of a layer on both families. */
+static void families_agree(Precision p, const Layer *l)
+{
+    Bench b;
+    NormAct h;
+    bench_open(&b, p);
+    const Shape *s = &l->shape;
+    const Dtype type = precision_copy(p);
+    const Attr attr = attr_of(s);
+    hopper(false);
+    const Tensor x = l->norm ? deferred_linear(&b, s->x, &h)
+                             : uniform(&b, s->x, type, -1, 1);
+    Dims second = s->x;
+    second.c = l->x2;
+    const Tensor x2 =
+        uniform(&b, l->x2 ? second : (Dims){1, 1, 1, 1, 8}, type, -1, 1);
+    const Tensor w = uniform(&b, s->w, type, -0.3f, 0.3f);
+    Dims all = s->x;
+    all.c += l->x2;
+    Tensor in[MAX_IN] = {{all, type, RANK_MAX, NULL}, w}, z;
+    REQUIRE(op_shape(&attr, in, &z));
+    const Tensor bias = uniform(&b, (Dims){1, 1, 1, 1, z.dim.c}, F32, -1, 1);
+    const Tensor dz = uniform(&b, z.dim, type, -1, 1);
+    Tensor y[2], dx[2], dx2[2], dw[2];
+    const unsigned draws = b.draws;
+
+    for (int i = 0; i < 2; i++) {
+        b.draws = draws;
+        y[i] = tensor_of(&b, z.dim, type);
+        dx[i] = uniform(&b, s->x, type, -1, 1);
+        dx2[i] = uniform(&b, x2.dim, type, -1, 1);
+        dw[i] = uniform(&b, s->w, F32, -1, 1);
+        hopper(i == 0);
+        Call c = {.attr = &attr, .x = {&x, &w, &bias}, .y = &y[i]};
+        if (l->norm) c.x_norm[0] = &h.deferred_norm;
+        if (l->x2) c.x[X2] = &x2;
+        emu_reset_counts();
+        run(&b, &c);
+        expect_kernel("igemm_sm90_kernel", !i && l->y);
+        c.dy = &dz, c.dx[0] = &dx[i], c.dx[1] = &dw[i];
+        if (l->x2) c.dx[X2] = &dx2[i];
+        c.fresh = l->add ? 0 : ~0u;
+        emu_reset_counts();
+        run(&b, &c);
+        expect_kernel("igemm_sm90_kernel", !i && l->dx);
+        expect_kernel("wgrad_sm90_kernel", !i && l->dw);
+    }
+
+    // an added gradient is rounded twice
+    const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    near(&b, &y[0], &y[1], unit * unit);
+    near(&b, &dx[0], &dx[1], unit * unit * (l->add ? 4 : 1));
+    if (l->x2) near(&b, &dx2[0], &dx2[1], unit * unit);
+    near(&b, &dw[0], &dw[1], 1e-10);
+    bench_close(&b);
+}
+
+TEST(sm90_layers)
+{
+    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    for (int i = 0; i < LAYERS; i++) {
+        families_agree(PRECISION_bf16, &layers[i]);
+        if (i % 4 == 0) families_agree(PRECISION_f16, &layers[i]);
+    }
+    unsetenv("SEG_HOPPER");
+    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+}
+
+/* The statistics of a deferred norm of y, and its backward. */
+static void statistics_agree(Precision p, const Shape *s)
+{
+    Bench b;
+    NormAct h[2];
+    Tensor y[2], out[2];
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr attr = attr_of(s), pool = pool_of_one();
+    const Tensor x = uniform(&b, s->x, type, -1, 1);
+    const Tensor w = uniform(&b, s->w, type, -0.3f, 0.3f);
+    const unsigned draws = b.draws;
+
+    for (int i = 0; i < 2; i++) {
+        Call c;
+        b.draws = draws;
+        hopper(i == 0);
+        emu_reset_counts();
+        y[i] = deferred_conv(&b, &attr, &x, &w, &h[i], &c);
+        expect_kernel("igemm_sm90_kernel", i == 0);
+        out[i] = tensor_of(&b, y[i].dim, type);
+        run(&b, &(Call){.attr = &pool,
+                        .x = {&y[i]},
+                        .y = &out[i],
+                        .x_norm = {&h[i].deferred_norm}});
+    }
+
+    const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    near(&b, &y[0], &y[1], unit * unit);
+    near(&b, &out[0], &out[1], unit * unit);
+    for (int k = 3; k <= 4; k++) near(&b, &h[0].x[k], &h[1].x[k], 1e-9);
+    bench_close(&b);
+}
+
+TEST(sm90_statistics)
+{
+    static const Shape shapes[] = {
+        {OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {1, 1, 37, 13, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {1, 1, 60, 12, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {2, 1, 16, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {1, 1, 14, 27, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_upconv, {1, 1, 16, 16, 64}, {64, 1, 2, 2, 64}, 2, 0, 1},
+    };
+    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        statistics_agree(i % 2 ? PRECISION_f16 : PRECISION_bf16, &shapes[i]);
+    unsetenv("SEG_HOPPER");
+    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+}
