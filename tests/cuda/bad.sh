@@ -193,6 +193,9 @@ done << 'END'
 98 | pc |                   | tensor_map_encode: a row of the box has 64 bytes, the swizzle 128
 99 | pc |                   | k_flow: tma_load touches 128 bytes, .* past the end
 100 | pc |                  | k_flow: mbarrier_init needs compute capability 9.0, the device has 8.0
+101 | p |                   | wgmma: operand b was overwritten between
+101 | c |                   | k_flow: (race|reads uninit)
+101 | c | EMU_ORDER=a       | k_flow: (race|reads uninit)
 END
 step "the table was read" [ "$run" -gt 80 ]
 for program in "$plain" "$checked"; do

@@ -92,7 +92,10 @@ part_plan() {
 
 part_primitives() {
     want_gpu
-    "$BUILD/tests/gpu/prims"
+    "$BUILD/tests/gpu/prims" || return 1
+    case $(smi compute_cap) in
+    9.0) "$BUILD/tests/gpu/prims_sm90" ;;
+    esac
 }
 
 # at_precisions COMMAND ...: runs it as given, then in each other precision

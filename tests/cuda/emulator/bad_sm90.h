@@ -25,6 +25,7 @@ enum Fault {
     MISALIGNED_LOAD,
     OVERLAPPING_LOADS,
     UNSHOWN_OPERAND,
+    NO_BARRIER_BEFORE_PRODUCT,
     NO_FENCE_BEFORE_PRODUCT,
     OUTSIDE,
     DIFFERENT_PRODUCTS,
@@ -83,7 +84,7 @@ static __global__ void k_flow(const __grid_constant__ Flow f, const uint4 *b,
     if (fault != UNSHOWN_OPERAND) fence_async_shared();
     if (fault == READ_EARLY) out[t] = reinterpret_cast<float *>(a_tile)[t];
     if (fault != MULTIPLY_EARLY) mbarrier_wait(&bars[0], 0);
-    __syncthreads();
+    if (fault != NO_BARRIER_BEFORE_PRODUCT) __syncthreads();
 
     const uint64_t at_a = wgmma_descriptor(
         a_tile + (fault == OUTSIDE ? ROOM - 1024 : 0), 0, 1024, SWIZZLE_128);
@@ -215,5 +216,6 @@ static const Case sm90_cases[] = {
     {98, "row of a box unlike the swizzle", flows<BAD_BOX>},
     {99, "tensor larger than its memory", flows<PAST_TENSOR>},
     {100, "GPU without these primitives", flows<OLD_DEVICE>},
+    {101, "operand without a barrier", flows<NO_BARRIER_BEFORE_PRODUCT>},
 };
 #endif

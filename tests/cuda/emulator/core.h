@@ -6,10 +6,10 @@
  *
  * Files: report (messages), fiber (stacks, context switch), launch (blocks,
  * barriers, orders), warp (warp collectives), mma (mma and ldmatrix), shared
- * (shared memory, cp.async), mbarrier, tma and wgmma (of Hopper), memory (allocations), device (properties,
- * settings), fail (checks at the start of each runtime call, injected
- * failures), stream, event and graph (queued work), race (linked in the checked
- * build only, which calls it through `checker`). */
+ * (shared memory, cp.async), mbarrier, tma and wgmma (of Hopper), memory
+ * (allocations), device (properties, settings), fail (checks at the start of
+ * each runtime call, injected failures), stream, event and graph (queued work),
+ * race (linked in the checked build only, which calls it through `checker`). */
 #ifndef EMU_CORE_H
 #define EMU_CORE_H
 #include "tests/cuda/emulator/emu_control.h"
@@ -146,7 +146,8 @@ void sm90_returned();
 std::string mbarrier_lacks(Block *b);
 /* `bytes` of a load have arrived. */
 void mbarrier_complete(uint64_t *bar, uint32_t bytes, const Site &site);
-void mbarrier_check_shown(uint64_t *bar, const Site &site);
+/* A load into shared memory is issued for `bar`: who waits may ask again. */
+void mbarrier_loads(uint64_t *bar, const Site &site);
 void loads_begin(Block *b);
 void loads_end(Block *b);
 /* Lets the loads arrive that belong to barrier `bar` of the running block. */

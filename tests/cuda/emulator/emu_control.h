@@ -10,7 +10,7 @@
  *                early  at once, in the order of calls
  *                ahead  before a stream runs, the others run as far as they may
  *                rN  random with seed N
- *   EMU_ASYNC    late (default) or early: completion of cp.async
+ *   EMU_ASYNC    late (default) or early: completion of cp.async, tma_load
  *   EMU_CC       compute capability, 80 (default), 90, 75, ...
  *   EMU_DEVICES  number of devices (1), 0 for none
  *   EMU_DRIVER   ok (default), none, old

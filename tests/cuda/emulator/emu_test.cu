@@ -361,6 +361,13 @@ static void test_launches(void)
     (void)cudaGetLastError();
     EXPECT(try_launch(1, 1, 99 * 1024) == cudaSuccess);
     EXPECT(try_launch(1, 1, 99 * 1024 + 1) == cudaErrorInvalidValue);
+    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    OK(cudaFuncSetAttribute(k_nothing, most, 227 * 1024));
+    EXPECT(cudaFuncSetAttribute(k_nothing, most, 227 * 1024 + 1) ==
+           cudaErrorInvalidValue);
+    (void)cudaGetLastError();
+    EXPECT(try_launch(1, 1, 227 * 1024) == cudaSuccess);
+    emu_set_device(80, 1, "ok", (size_t)2 << 30);
     OK(cudaFuncSetAttribute(k_nothing, most, 48 * 1024));
     LAUNCH_COOP(k_nothing, 65, 1, 0, 0, 1);
     EXPECT(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);

@@ -71,7 +71,7 @@ enum {
     STACK = 128 * 1024,
     GUARD = 4096,
     STRIDE = STACK + GUARD,
-    POLLS = 8,        /* in vain before a fiber sleeps: more than it has rings */
+    POLLS = 8, /* in vain before a fiber sleeps: more than it has rings */
     IDLE_MOST = 10000 /* rounds of polls without any event: a deadlock */
 };
 

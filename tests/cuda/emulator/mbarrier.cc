@@ -141,17 +141,15 @@ void mbarrier_complete(uint64_t *bar, uint32_t bytes, const Site &site)
 }
 
 /* TMA sees a barrier only after fence_async_shared of who initialised it. */
-void mbarrier_check_shown(uint64_t *bar, const Site &site)
+void mbarrier_loads(uint64_t *bar, const Site &site)
 {
-    const Mbarrier &m = find(bar, site);
+    Mbarrier &m = find(bar, site);
     if (!m.shown)
         stop(site,
              "%s: no fence_async_shared after mbarrier_init of %s:%d by its "
              "thread",
              site.what, m.site.file, m.site.line);
-    /* the loads of this barrier may arrive now */
-    Mbarrier &w = here().all[bar];
-    wake(block, w.waiters);
+    wake(block, m.waiters);
     fiber_event();
 }
 
@@ -221,8 +219,9 @@ void named_barrier(int id, int threads, const char *file, int line)
         n.threads = threads;
         n.site = site;
     } else if (n.threads != threads) {
-        stop(site, "named_barrier %d of %d threads; others wait at %s:%d for "
-                   "%d threads",
+        stop(site,
+             "named_barrier %d of %d threads; others wait at %s:%d for "
+             "%d threads",
              id, threads, n.site.file, n.site.line, n.threads);
     }
     block->fiber[thread_number].site = site;
@@ -272,9 +271,10 @@ static void check_registers(const Block *b)
 void sm90_needed(const Site &site)
 {
     if (settings.capability != 90)
-        stop(site,
-             "%s needs compute capability 9.0, the device has %d.%d (EMU_CC=90)",
-             site.what, settings.capability / 10, settings.capability % 10);
+        stop(
+            site,
+            "%s needs compute capability 9.0, the device has %d.%d (EMU_CC=90)",
+            site.what, settings.capability / 10, settings.capability % 10);
 }
 
 void sm90_begin(Block *b)

@@ -145,8 +145,7 @@ void ldmatrix_finish(uint32_t *r, int matrices, bool transposed,
 }
 
 /* lane 8i+r gets row r of matrix i */
-template <bool transposed>
-static void body_stmatrix(Lane *lanes, uint32_t mask)
+template <bool transposed> static void body_stmatrix(Lane *lanes, uint32_t mask)
 {
     need_all(mask, "stmatrix");
     for (int l = 0; l < 32; l++) {

@@ -40,8 +40,8 @@ static __global__ void k_wgmma(Products p, const uint4 *in, float *out)
 }
 
 /* The element (r, k) of an operand, as the header of wgmma_descriptor says. */
-static float element(const Halves &tile, const OperandAt &p, bool mn_major, int r,
-                     int k, Dtype type)
+static float element(const Halves &tile, const OperandAt &p, bool mn_major,
+                     int r, int k, Dtype type)
 {
     static const int rows[] = {0, 128, 64, 32};
     const int row = rows[p.swizzle], e = row / 2;

@@ -491,8 +491,9 @@ static void loaded(uintptr_t at, size_t n)
 {
     const Record now = {block->interval, (uint32_t)thread_number,
                         block->warp[thread_number >> 5].epoch % EPOCHS, WROTE};
-    each_cell(shared_cells(), at - rooms_low, n,
-              [=](Cell &c) { c = Cell{now, {0, 0, 0, 0}}; });
+    each_cell(shared_cells(), at - rooms_low, n, [=](Cell &c) {
+        c = Cell{now, {0, 0, 0, 0}};
+    });
     for (size_t w = (at - rooms_low) / WORD;
          unshown && w <= (at - rooms_low + n - 1) / WORD; w++)
         unshown[w] = 0;

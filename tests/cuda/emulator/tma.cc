@@ -134,8 +134,8 @@ static void check_box(const Box &b)
 static Box box_of(const void *shared, const TensorMap *map, const int *at,
                   const Site &site, void *pc)
 {
-    Box b = {*map, {}, static_cast<char *>(const_cast<void *>(shared)), site,
-             pc};
+    Box b = {
+        *map, {}, static_cast<char *>(const_cast<void *>(shared)), site, pc};
     std::copy(at, at + MAP_AXES, b.at);
     check_box(b);
     return b;
@@ -203,7 +203,7 @@ void tma_load(void *to, const TensorMap *map, const int *at, uint64_t *bar,
     const uint32_t bytes = box_bytes(l.box.map);
     if (is_loading((uintptr_t)to, bytes))
         stop(site, "tma_load to where another load is in flight");
-    mbarrier_check_shown(bar, site);
+    mbarrier_loads(bar, site);
     if (checker) checker->loading((uintptr_t)to, bytes, pc);
     if (settings.copies_early) {
         land(l);

@@ -27,8 +27,9 @@ struct Accumulator {
 struct Operand {
     uint64_t descriptor;
     bool mn_major;
-    int extent; /* along m or n */
-    uint16_t run[N * K / RUN][RUN];
+    int extent;                     /* along m or n */
+    uint32_t at[N * K / RUN];       /* of each run, see run_at */
+    uint16_t run[N * K / RUN][RUN]; /* the contents at the issue */
 };
 struct Product {
     Operand a, b;
@@ -86,8 +87,7 @@ static uint32_t run_at(uint64_t d, bool mn_major, int i)
     const uint32_t k = mn_major ? i % 16 : i % 2 * 8;
     const uint32_t in_core = mn_major ? k % 8 : r % 8; /* row of 16 bytes */
     uint32_t at;
-    if (!row)
-        return start + r / 8 * stride + k / 8 * leading + in_core * 16;
+    if (!row) return start + r / 8 * stride + k / 8 * leading + in_core * 16;
     if (mn_major)
         at = start + r * 2 / row * leading + k / 8 * stride + k % 8 * row +
              r * 2 % row;
@@ -98,8 +98,8 @@ static uint32_t run_at(uint64_t d, bool mn_major, int i)
 
 static void check_descriptor(uint64_t d, const Site &site)
 {
-    static const uint64_t UNUSED = ~(0x3fffull | 0x3fffull << 16 |
-                                     0x3fffull << 32 | 3ull << 62);
+    static const uint64_t UNUSED =
+        ~(0x3fffull | 0x3fffull << 16 | 0x3fffull << 32 | 3ull << 62);
     if (d & UNUSED)
         stop(site, "wgmma: a descriptor of %016llx", (unsigned long long)d);
 }
@@ -107,8 +107,7 @@ static void check_descriptor(uint64_t d, const Site &site)
 static void copy_runs(uint16_t (*to)[RUN], const Operand &o)
 {
     for (int i = 0; i < o.extent * K / RUN; i++)
-        memcpy(to[i], block->shared + run_at(o.descriptor, o.mn_major, i),
-               sizeof to[i]);
+        memcpy(to[i], block->shared + o.at[i], sizeof to[i]);
 }
 
 static void read_operand(Operand *o, const char *name, const Site &site,
@@ -117,14 +116,17 @@ static void read_operand(Operand *o, const char *name, const Site &site,
     check_descriptor(o->descriptor, site);
     for (int i = 0; i < o->extent * K / RUN; i++) {
         const uint32_t offset = run_at(o->descriptor, o->mn_major, i);
+        o->at[i] = offset;
         const uintptr_t at = (uintptr_t)block->shared + offset;
         if (!shared_holds(block, at, 16))
-            stop(site, "wgmma: operand %s out of bounds of shared memory, at "
-                       "byte %u",
+            stop(site,
+                 "wgmma: operand %s out of bounds of shared memory, at "
+                 "byte %u",
                  name, offset);
         if (is_loading(at, 16))
-            stop(site, "wgmma: operand %s is read while a tma_load into it is "
-                       "in flight",
+            stop(site,
+                 "wgmma: operand %s is read while a tma_load into it is "
+                 "in flight",
                  name);
         if (checker) checker->async_read(at, 16, pc);
     }
