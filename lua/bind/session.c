@@ -188,20 +188,21 @@ static void check_kept(lua_State *L, Handle *h, const int *keep, int kept)
 /* s:forward(inputs, train, keep): runs the network, with dropout and batch
  * statistics when `train`; read() then gives the roots. Raises when the inputs
  * do not fit; read() then has no values. keep = {node, ...}: does not wait, and
- * saves the values of these roots for kept(). */
+ * saves the values of these roots, if any, for kept(). */
 static int l_forward(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
     Feed feed[MAX_FEEDS];
     int keep[MAX_ROOTS], feeds = read_feeds(L, 2, feed);
     bool train = lua_toboolean(L, 3);
-    int kept = lua_isnoneornil(L, 4) ? 0 : check_nodes(L, 4, keep, MAX_ROOTS);
+    const bool wait = lua_isnoneornil(L, 4);
+    int kept = wait ? 0 : check_nodes(L, 4, keep, MAX_ROOTS);
 
     h->plan = NULL;
     bool ok = prepare(h, train, feed, feeds);
     if (ok) check_kept(L, h, keep, kept);
-    if (!ok || !(kept ? session_run_async(h->s, h->plan, keep, kept)
-                      : session_run(h->s, h->plan))) {
+    if (!ok || !(wait ? session_run(h->s, h->plan)
+                      : session_run_async(h->s, h->plan, keep, kept))) {
         h->plan = NULL;
         return raise_error(L);
     }

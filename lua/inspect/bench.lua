@@ -1,5 +1,5 @@
--- bench.lua -- the command bench: measured time of every layer and of a step, on random numbers or
--- the first batch of the data; medians over rounds.
+-- bench.lua -- the command bench: measured time of every layer, of a step and of an inference, on
+-- random numbers or the first batch of the data; medians over rounds.
 
 local core = require "seg.core"
 local budget = require "seg.train.budget"
@@ -69,26 +69,53 @@ end
 -- Median milliseconds of a whole step, including the update and the copy of the batch; a rate of 0
 -- keeps the weights from diverging over the rounds. A device with a queue gets its steps as in
 -- training: as many as it may queue, on a batch in its memory (as with --device_dataset); the time
--- is then the mean over these steps. -> milliseconds, whether the batch was in the memory of the
--- device
-function M.step_ms(session, feeds)
+-- is then the mean over these steps. clip: the recipe's maximum norm of the gradient, as clipping
+-- is part of its step. -> milliseconds, whether the batch was in the memory of the device
+function M.step_ms(session, feeds, clip)
   local count, given, all = session:facts().ahead, feeds, {}
   local held = count > 0 and session:hold(feeds)
   if held then
     given = {}
     for name in pairs(feeds) do given[name] = held end
     -- the first step runs call by call, the second is captured as a CUDA graph
-    for _ = 1, 2 do session:step(given, { lr = 0 }) end
+    for _ = 1, 2 do session:step(given, { lr = 0, clip = clip }) end
   else
     count = 1
   end
   for i = 1, M.ROUNDS do
     local started = core.sys.clock()
-    for _ = 1, count do session:queue(given, { lr = 0 }) end
+    for _ = 1, count do session:queue(given, { lr = 0, clip = clip }) end
     for _ = 1, count do session:collect(true) end
     all[i] = 1e3 * (core.sys.clock() - started) / count
   end
   return util.median(all), held and true or false
+end
+
+-- Median milliseconds of an inference: the outputs of a batch with running statistics, without loss
+-- and dropout, as predict computes them, until they are in the memory of the device. The batch is
+-- held and several inferences are queued as in step_ms. -> milliseconds
+function M.infer_ms(r, feeds)
+  local session, all = recipes.session(r, "predict"), {}
+  local count, given = session:facts().ahead, feeds
+  local held = count > 0 and session:hold(feeds)
+  if held then
+    given = {}
+    for name in pairs(feeds) do given[name] = held end
+  else
+    count = 1
+  end
+  local function run()
+    for _ = 2, count do session:forward(given, false, {}) end
+    session:forward(given, false) -- waits for all of them
+  end
+  run() -- warm-up: the first call plans and allocates
+  for i = 1, M.ROUNDS do
+    local started = core.sys.clock()
+    run()
+    all[i] = 1e3 * (core.sys.clock() - started) / count
+  end
+  session:close()
+  return util.median(all)
 end
 
 -- A session of the recipe after one step, and the bytes that it allocated on its device, as counted
@@ -164,20 +191,22 @@ function M.command(r)
   end
   rows[#rows + 1] = { "sum", "", string.format("%.1f", sums[1]), string.format("%.1f", sums[2]),
                       "" }
-  local ms, held = M.step_ms(session, feeds)
+  local ms, held = M.step_ms(session, feeds, r.optim.clip_norm)
   local planned = plan.bytes + plan.param_bytes
   trace_step(session, feeds)
+  local facts = session:facts()
+  session:close() -- the next one may need its memory
+  local infer_ms = M.infer_ms(r, feeds)
   if loader then loader:close() end
   if config.line.flags.json then
     print(util.json { batch = v.batch, fed = loader and "data" or "random", held = held,
                       recompute = budget.describe(plan) or "off", step_ms = ms,
-                      forward_ms = sums[1], backward_ms = sums[2],
-                      threads = session:facts().threads, planned_bytes = planned,
+                      infer_ms = infer_ms, forward_ms = sums[1], backward_ms = sums[2],
+                      threads = facts.threads, planned_bytes = planned,
                       measured_bytes = measured })
     return 0
   end
   print(show.table(rows))
-  local facts = session:facts()
   print("device: " .. show.device(facts, v))
   print(string.format("training step, batch %d%s%s, %s%s: %.1f ms (median of %d), "
                       .. "%.2f samples/s", v.batch, loader and " of the data" or "",
@@ -185,6 +214,8 @@ function M.command(r)
                       show.threads(facts), v.precision == "f32" and ""
                       or ", " .. show.precision(facts.device, v.precision),
                       ms, M.ROUNDS, 1e3 * v.batch / ms))
+  print(string.format("inference of the same batch: %.2f ms, %.2f samples/s", infer_ms,
+                      1e3 * v.batch / infer_ms))
   print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",
                       util.bytes(planned), util.bytes(measured), 100 * (measured / planned - 1)))
   local recompute = budget.describe(plan)

@@ -19,8 +19,8 @@
 #                  needs two GPUs
 #     rates        bandwidth and matrix rates of this GPU
 #     sweep        each convolution of two networks with each tile, and in PyTorch
-#     bench:NAME   training steps of recipe NAME compared with PyTorch; one part
-#                  each, `bench` for all
+#     bench:NAME   training steps and inferences of network NAME compared with
+#                  PyTorch; one part each, `bench` for all
 #
 # Each part has LIMIT seconds (600). A part that cannot run prints the reason and
 # does not fail; a wrong result, or a part that exceeds its time, fails. The report
@@ -38,7 +38,9 @@ for file in scripts/*.lua; do
     grep -q '^seg\.recipe {' "$file" || continue
     recipes="$recipes recipe:$(basename "$file" .lua)"
 done
-benches="bench:brain_unet bench:openkbp_unet3d bench:sequence_cnn_lstm"
+# the networks of tests/gpu/peer.py: headpose_cnn has two
+benches="bench:brain_unet bench:openkbp_unet3d bench:sequence_cnn_lstm bench:headpose_cnn"
+benches="$benches bench:headpose_resnet18 bench:hippocampus_unet3d bench:nfbs_unet"
 parts="build program plan primitives check$recipes sanitizer train losses ranks rates sweep $benches"
 # CUDA numbers the GPUs in the order of nvidia-smi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
@@ -243,7 +245,7 @@ part_bench() {
     want_gpu
     "$PYTHON" -c 'import torch' 2> /dev/null ||
         not_run "$PYTHON has no PyTorch (PYTHON= names another)"
-    "$PYTHON" tests/gpu/peer.py --program "$program" --only "$1" --seconds $((LIMIT - 60))
+    "$PYTHON" tests/gpu/peer.py --program "$program" --only "$1" --seconds $((LIMIT - 20))
 }
 
 if [ "${1:-}" = --part ]; then

@@ -33,7 +33,7 @@ class Basic(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """net.resnet, depth 18."""
+    """net.resnet, depth 18; out = 0: the features, without a last layer."""
 
     def __init__(self, out):
         super().__init__()
@@ -45,13 +45,46 @@ class ResNet18(nn.Module):
             stage = nn.Sequential(Basic(before, width, stride), Basic(width, width, 1))
             setattr(self, f"layer{i}", stage)
             before = width
-        self.fc = nn.Linear(512, out)
+        self.fc = nn.Linear(512, out) if out else nn.Identity()
 
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.bn1(self.conv1(x)), inplace=True), 3, 2, 1)
         for i in range(1, 5):
             x = getattr(self, f"layer{i}")(x)
         return self.fc(x.mean((2, 3)))
+
+
+def linears(before, widths, dropout, last=0):
+    """Linear layers, each followed by ReLU, batch norm and dropout; then one of `last`
+    outputs, if any, without."""
+    layers = []
+    for width in widths:
+        layers += [nn.Linear(before, width), nn.ReLU(inplace=True), nn.BatchNorm1d(width),
+                   nn.Dropout(dropout)]  # fmt: skip
+        before = width
+    return nn.Sequential(*layers, *([nn.Linear(before, last)] if last else []))
+
+
+class PoseResNet(nn.Module):
+    """net.pose_resnet, depth 18: features predict two groups of numbers, and an encoding of
+    each predicts the angles."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.backbone = ResNet18(0)
+        self.shared = linears(512, [1024], 0.3)
+        self.face, self.pose = linears(1024, [768], 0.2, 1404), linears(1024, [256], 0.2, 99)
+        self.face_encoder = linears(1404, [512, 256], 0.1)
+        self.pose_encoder = linears(99, [128, 64], 0.1)
+        self.fusion = linears(256 + 64, [256], 0.1)
+        self.hidden = nn.Linear(256, 128)
+        self.head = nn.Linear(128, out)
+
+    def forward(self, x):
+        x = self.shared(self.backbone(x / 255))
+        x = torch.cat((self.face_encoder(self.face(x)), self.pose_encoder(self.pose(x))), 1)
+        x = F.relu(self.hidden(self.fusion(x)))
+        return self.head(F.dropout(x, 0.05, self.training))
 
 
 def load_same(net, weights):

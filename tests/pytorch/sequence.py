@@ -43,6 +43,7 @@ class Encoder(nn.Module):
     def __init__(self, channels, a):
         super().__init__()
         self.dropout, self.levels = (a.dropout, a.lstm_dropout), len(a.features)
+        self.packed = True  # False: all sequences are as long as x, which saves the packing
         self.cnn, before = nn.Module(), channels
         for i, width in enumerate(a.features, 1):
             setattr(self.cnn, f"conv{i}", nn.Conv1d(before, width, 3, padding=1))
@@ -66,10 +67,13 @@ class Encoder(nn.Module):
             x = F.max_pool1d(F.relu(getattr(self.cnn, f"norm{i}")(x)), 2)
             lengths = lengths // 2
             x = F.dropout(x * counts(x), self.dropout[0], self.training)
-        packed = rnn.pack_padded_sequence(x.transpose(1, 2), lengths.cpu(),
-                                          batch_first=True, enforce_sorted=False)  # fmt: skip
-        y, _ = rnn.pad_packed_sequence(self.lstm1(packed)[0], batch_first=True,
-                                       total_length=x.shape[2])  # fmt: skip
+        if self.packed:
+            packed = rnn.pack_padded_sequence(x.transpose(1, 2), lengths.cpu(),
+                                              batch_first=True, enforce_sorted=False)  # fmt: skip
+            y, _ = rnn.pad_packed_sequence(self.lstm1(packed)[0], batch_first=True,
+                                           total_length=x.shape[2])  # fmt: skip
+        else:
+            y, _ = self.lstm1(x.transpose(1, 2))
         y = self.project.norm1(self.project.linear1(y).transpose(1, 2))
         y, own = F.dropout(F.relu(y), self.dropout[1], self.training), counts(x)
         most = y.masked_fill(~own, -torch.inf).amax(2)

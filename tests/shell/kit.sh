@@ -114,7 +114,8 @@ if [ -n "$python" ]; then
 fi
 python=
 run bench
-for name in brain_unet openkbp_unet3d sequence_cnn_lstm; do
+for name in brain_unet openkbp_unet3d sequence_cnn_lstm headpose_cnn headpose_resnet18 \
+    hippocampus_unet3d nfbs_unet; do
     step "no PyTorch: $name" says "| bench:$name | not run: /nowhere/python has no PyTorch"
 done
 # started in another folder, on the GPU that CUDA lists first
