@@ -131,7 +131,7 @@ local predict_bundle -- defined below, because it uses parse
 -- them. -> exit code
 local alone = {
   check = {
-    text = "segengine check [--device D] [--op NAME] [--precision P] [--json]\n"
+    text = "segengine check [--device D] [--op NAME] [--precision P] [--share I/N] [--json]\n"
       .. "                            every operator against the reference",
     words = math.huge, run = function(args) return require("seg.inspect.check").command(args) end },
   compare = {

@@ -90,11 +90,13 @@ static int l_suites(lua_State *L)
     return 1;
 }
 
-/* core.check(device, i, precision) -> findings of suite i on a device ("cpu",
- * "cuda:1"): push_findings, with gradient = cases and agree = cases. In a
- * precision other than f32 an operator without a matrix product is checked on
- * 16-bit tensors only. Raises when the device or its precision does not
- * exist. */
+/* core.check(device, i, precision, shares = 1, share = 1) -> findings of suite
+ * i on a device ("cpu", "cuda:1"): push_findings, with gradient = cases and
+ * agree = cases. In a precision other than f32 an operator without a matrix
+ * product is checked on 16-bit tensors only. With `shares` above 1 only share
+ * `share` of the draws runs, gradient is 0 and agree the number of these draws;
+ * runs that access the same addresses again are left out. Raises when the
+ * device or its precision does not exist. */
 static int l_check(lua_State *L)
 {
     Failures found;
@@ -102,8 +104,16 @@ static int l_check(lua_State *L)
     int at = (int)check_int(L, 2, "suite", 1, 1 << 20) - 1;
     const OpSuite *s = suite_next(&at);
     if (!s) return raise_usage(L, "there is no suite %d", at);
-    SuiteSize size = suite_size(s, &k);
+    k.shares =
+        lua_isnoneornil(L, 4) ? 1 : (int)check_int(L, 4, "shares", 1, 1 << 20);
+    SuiteSize size = {0};
+    if (k.shares > 1) {
+        k.share = (int)check_int(L, 5, "share", 1, k.shares) - 1;
+        k.once = true;
+    } else
+        size = suite_size(s, &k);
     suite_run(s, &k);
+    if (k.shares > 1) size.agree = k.draws;
     push_findings(L, &k, &found);
     lua_pushinteger(L, size.gradient), lua_setfield(L, -2, "gradient");
     lua_pushinteger(L, size.agree + size.narrow), lua_setfield(L, -2, "agree");

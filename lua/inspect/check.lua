@@ -1,12 +1,14 @@
 -- check.lua -- the command check: compares a device with the reference.
 --
---   segengine check [--device D] [--op NAME] [--precision NAME] [--json]
+--   segengine check [--device D] [--op NAME] [--precision NAME] [--share I/N] [--json]
 --
 -- Every operator of ops.def runs its cases on the device and on `ref` (plain loops in double),
 -- forward and backward; gradients of `ref` are compared with central differences. The bounds are in
 -- docs/numerics.md; a NaN never passes. The exit code is 1 if a case fails. Operators with products
 -- in fewer bits than f32 are checked in each precision of the device. Batches from a device dataset
--- are compared with batches of the host.
+-- are compared with batches of the host. --share: one of N shares of the cases of each operator,
+-- without runs that access the same addresses again, for tools that slow a program down, as
+-- compute-sanitizer.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -16,7 +18,8 @@ local words = require "seg.args"
 local M = {}
 
 local known = { device = "auto, cpu, cuda, cuda:N", op = "the name of an operator",
-                precision = core.precision_names, json = false }
+                precision = core.precision_names, share = "I/N: share I of N of the cases",
+                json = false }
 
 -- The numbers of the suites of one operator, or of all.
 local function suites_of(op)
@@ -60,9 +63,23 @@ function M.refuse_ref(device)
   end
 end
 
+-- "2/20" -> 20, 2
+local function share_of(text)
+  if not text then return end
+  local share, shares = text:match("^(%d+)/(%d+)$")
+  share, shares = math.tointeger(tonumber(share)), math.tointeger(tonumber(shares))
+  if not share or share < 1 or share > shares or shares > 1000 then
+    util.refuse('--share %s: want I/N, share I of N of the cases of each operator, '
+                .. "1 <= I <= N <= 1000, as in --share 1/20", text)
+  end
+  return shares, share
+end
+
 -- Runs the command with args, "check" and its options. -> exit code
 function M.command(args)
-  local o = words.parse(args, known, "--device D, --op NAME, --precision NAME and --json")
+  local o = words.parse(args, known, "--device D, --op NAME, --precision NAME, --share I/N "
+                        .. "and --json")
+  local shares, share = share_of(o.share)
   if o.precision then config.pick("--precision", o.precision, core.precisions_known) end
   M.refuse_ref(o.device)
   local name, why = core.device(o.device or "auto")
@@ -74,7 +91,7 @@ function M.command(args)
   end
   for _, s in ipairs(list) do
     for _, p in ipairs(precisions) do
-      local r = core.check(name, s.number, p.name)
+      local r = core.check(name, s.number, p.name, shares, share)
       if r.gradient + r.agree > 0 then
         failures, cases = failures + r.failures, cases + r.gradient + r.agree
         blur = math.max(blur, r.blur)
@@ -86,7 +103,7 @@ function M.command(args)
     end
   end
   local batches
-  if not o.op and not o.precision then
+  if not o.op and not o.precision and not o.share then
     local r = core.check_data(name)
     failures, cases = failures + r.failures, cases + r.agree
     batches = r.agree > 0 and { op = "(batches)", precision = "f32", gradient = 0, agree = r.agree,

@@ -23,8 +23,8 @@ step "checksums" sh -c "cd $kit && sha256sum --quiet -c SHA256SUMS"
 
 # run PART ...: run.sh in the kit with the program below; its exit code
 run() {
-    (cd "$kit" && BUILD=$tmp/build NVCC=/nowhere/nvcc PYTHON=${python:-/nowhere/python} \
-        LIMIT=${limit:-20} REPORT=$tmp/report sh tests/gpu/run.sh "$@") \
+    (cd "$kit" && BUILD=$tmp/build NVCC=/nowhere/nvcc SANITIZER=1 PATH=$tmp/tools:$PATH \
+        PYTHON=${python:-/nowhere/python} LIMIT=${limit:-20} REPORT=$tmp/report sh tests/gpu/run.sh "$@") \
         > "$tmp/said" 2>&1
 }
 # code WANT PART ...
@@ -53,6 +53,8 @@ step "no nvcc, no program: nothing runs, nothing is wrong" code 0
 step "why the build did not run" says '| build | not run: there is no nvcc |'
 step "why the check did not" says '| check | not run: the program was not built |'
 program "$no_gpu"
+step "a program from another machine" code 0 build
+step "needs no nvcc" says '| build | ok |'
 step "no GPU" code 0 program check rates bench
 step "the program's reason" says '| check | not run: no such thing |'
 step "a part that passes" says '| program | ok |'
@@ -72,6 +74,22 @@ step "other precisions" says \
     'ran scripts/brain_unet.lua check --device cuda --precision tf32'
 step "one that is not there" says 'precision bf16: not in this program'
 step "a recipe" says 'ran scripts/brain_unet.lua check --device cuda'
+# sanitizer BODY: a script that replaces compute-sanitizer, in the PATH
+sanitizer() {
+    mkdir -p "$tmp/tools"
+    printf '#!/bin/sh\n%s\n' "$1" > "$tmp/tools/compute-sanitizer"
+    chmod +x "$tmp/tools/compute-sanitizer"
+    code "$2" sanitizer:racecheck:conv
+}
+# shellcheck disable=SC2016  # for the shell of that script
+step "a sanitizer" sanitizer 'echo "$@"; exit 0' 0
+step "runs a share of the cases" grep -q -- \
+    '--tool racecheck .* check --device cuda --op conv --share 1/20' "$tmp/build/log/sanitizer:racecheck:conv"
+step "one that finds something" sanitizer 'exit 9' 1
+step "fails" says '| sanitizer:racecheck:conv | FAILED: status 9 |'
+step "one that does not end" sanitizer 'sleep 20' 0
+step "finds nothing" says \
+    '| sanitizer:racecheck:conv | not run: share 1/20 of conv did not end in 1 s |'
 # losses LOSS: a program with this last loss in bf16, and 0.5 in f32
 losses() {
     # shellcheck disable=SC2016  # for the shell of that script
