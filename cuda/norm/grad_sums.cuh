@@ -10,8 +10,9 @@
  *
  * u = dz taken back through the activation, x_hat = (x - mean) rstd. Without a
  * deferred norm total[0] is the sum of the gradient and total[1] is not set.
- * The partial sums are of u and of u (x - the mean as one float); the total
- * corrects for the rest of the mean in double. */
+ * The mean is the sum of two floats, hi + lo (ChannelStats). The kernels add u
+ * and u (x - hi) in float; grad_sums_finish subtracts lo times the sum of u, in
+ * double. */
 #ifndef SEG_CUDA_NORM_GRAD_SUMS_H
 #define SEG_CUDA_NORM_GRAD_SUMS_H
 #include "cuda/norm/norm_bwd_on_load.cuh"
