@@ -85,6 +85,59 @@ bool gpu_elapsed(void *dev, int i, double *ms)
     return ok;
 }
 
+// -- times of single launches ------------------------------------------------
+
+namespace {
+
+__thread Gpu *timed; // whose launches are timed
+__thread int marked; // two marks a launch: before and after it
+__thread bool timer_failed;
+
+/* The launch_timer. A copy has no block, and its bytes in `shared`. */
+void time_launch(const char *kernel, dim3 grid, dim3 block, size_t shared)
+{
+    if (kernel) {
+        Launch l = {};
+        l.name = kernel;
+        l.grid[0] = grid.x, l.grid[1] = grid.y, l.grid[2] = grid.z;
+        l.block[0] = block.x, l.block[1] = block.y, l.block[2] = block.z;
+        (block.x ? l.shared : l.bytes) = shared;
+        launch_log_add(l);
+    }
+    timer_failed = !gpu_mark(timed, marked++) || timer_failed;
+}
+
+} // namespace
+
+bool gpu_time_launches(void *dev)
+{
+    CHECK(!launch_hook && !launch_timer);
+    timed = (Gpu *)dev, marked = 0, timer_failed = false;
+    launch_timer = time_launch;
+    return true;
+}
+
+bool gpu_launch_times(void *dev, LaunchLog *log)
+{
+    Gpu *g = (Gpu *)dev;
+    launch_timer = NULL;
+    if (timer_failed || !gpu_sync(dev)) return false;
+    CHECK(log->failed || 2 * log->launches == marked);
+
+    for (int i = 0; i < log->launches; i++) {
+        double *const at[2] = {&log->launch[i].from_ms, &log->launch[i].to_ms};
+        for (int k = 0; k < 2; k++) {
+            float ms = 0;
+            if (!gpu_good(
+                    cudaEventElapsedTime(&ms, g->mark[0], g->mark[2 * i + k]),
+                    "the time of a launch"))
+                return false;
+            *at[k] = (double)ms;
+        }
+    }
+    return true;
+}
+
 void gpu_drop_marks(Gpu *g)
 {
     for (int i = 0; i < g->marks; i++) (void)cudaEventDestroy(g->mark[i]);

@@ -170,9 +170,11 @@ bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)
         launch_log_add(l);
         return true;
     }
-    return gpu_good(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
-                                    gpu_stream(dev)),
-                    "copying on it");
+    if (launch_timer) launch_timer("copy", dim3(0), dim3(0), bytes);
+    const cudaError_t e = cudaMemcpyAsync(
+        dst, src, bytes, cudaMemcpyDeviceToDevice, gpu_stream(dev));
+    if (launch_timer) launch_timer(NULL, dim3(0), dim3(0), 0);
+    return gpu_good(e, "copying on it");
 }
 
 bool gpu_download(void *dev, void *host, const void *src, size_t bytes)

@@ -12,6 +12,7 @@
 
 struct Ranks;
 struct Allreduce; /* backend.h */
+struct LaunchLog; /* launch_log.h */
 
 /* The stream of a device (Call.dev) that kernels are queued on. */
 struct CUstream_st *gpu_stream(void *dev);
@@ -58,6 +59,8 @@ bool gpu_launch_graph(void *dev, void *graph);
 void gpu_destroy_graph(void *dev, void *graph);
 bool gpu_mark(void *dev, int i);
 bool gpu_elapsed(void *dev, int i, double *ms);
+bool gpu_time_launches(void *dev);
+bool gpu_launch_times(void *dev, struct LaunchLog *log);
 
 /* In allreduce.cu. */
 bool gpu_allreduce_open(void *dev, struct Ranks *r, const char *how,

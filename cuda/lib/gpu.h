@@ -17,7 +17,8 @@
  *
  * In a thread that has set launch_hook, each launch calls it and queues
  * nothing: a dry run lists the launches of a step without a GPU
- * (gpu_dry_run). */
+ * (gpu_dry_run). launch_timer is called before each launch, and after it with
+ * NULL (gpu_time_launches). */
 #ifndef SEG_CUDA_LIB_GPU_H
 #define SEG_CUDA_LIB_GPU_H
 
@@ -65,18 +66,21 @@ static inline void launch_coop(void (*kernel)(P...), dim3 grid, dim3 block,
 __attribute__((weak, visibility("hidden"))) __thread void (*launch_hook)(
     const char *kernel, dim3 grid, dim3 block, size_t shared);
 
-#define LAUNCH(kernel, grid, block, smem, stream, ...)                  \
-    do {                                                                \
-        if (launch_hook)                                                \
-            launch_hook(#kernel, grid, block, smem);                    \
-        else                                                            \
-            LAUNCH_NOW(kernel, grid, block, smem, stream, __VA_ARGS__); \
+__attribute__((weak, visibility("hidden"))) __thread void (*launch_timer)(
+    const char *kernel, dim3 grid, dim3 block, size_t shared);
+
+#define LAUNCH_BY(now, kernel, grid, block, smem, stream, ...)      \
+    do {                                                            \
+        if (launch_hook) {                                          \
+            launch_hook(#kernel, grid, block, smem);                \
+            break;                                                  \
+        }                                                           \
+        if (launch_timer) launch_timer(#kernel, grid, block, smem); \
+        now(kernel, grid, block, smem, stream, __VA_ARGS__);        \
+        if (launch_timer) launch_timer(NULL, dim3(0), dim3(0), 0);  \
     } while (0)
-#define LAUNCH_COOP(kernel, grid, block, smem, stream, ...)                  \
-    do {                                                                     \
-        if (launch_hook)                                                     \
-            launch_hook(#kernel, grid, block, smem);                         \
-        else                                                                 \
-            LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, __VA_ARGS__); \
-    } while (0)
+#define LAUNCH(kernel, grid, block, smem, stream, ...) \
+    LAUNCH_BY(LAUNCH_NOW, kernel, grid, block, smem, stream, __VA_ARGS__)
+#define LAUNCH_COOP(kernel, grid, block, smem, stream, ...) \
+    LAUNCH_BY(LAUNCH_COOP_NOW, kernel, grid, block, smem, stream, __VA_ARGS__)
 #endif

@@ -17,6 +17,7 @@ enum { BACKEND_TEXT = 320, BACKEND_ADDRESS = 32 };
 
 struct Gather; /* batch_gather.h */
 struct Ranks;
+struct LaunchLog; /* launch_log.h */
 
 /* The transport of the all-reduce between the devices of the ranks. */
 typedef struct Allreduce {
@@ -107,6 +108,12 @@ typedef struct Backend {
      * the milliseconds between events i and i + 1. */
     bool (*mark)(void *dev, int i);
     bool (*elapsed)(void *dev, int i, double *ms);
+    /* From here on each kernel and copy that this thread queues on `dev`, not
+     * in a capture, is timed and added to the thread's LaunchLog.
+     * `launch_times` ends that, waits for all work, and sets from_ms and to_ms
+     * of these launches in `log`. NULL: the backend has no launches. */
+    bool (*time_launches)(void *dev);
+    bool (*launch_times)(void *dev, struct LaunchLog *log);
     /* Records the working times of the device's threads in `t`; NULL: stops
      * recording. A NULL function: the device has no threads in this process. */
     void (*trace)(void *dev, Trace *t);

@@ -1,10 +1,11 @@
-/* launch_log.h -- the list of kernel launches of a dry run.
+/* launch_log.h -- the list of kernel launches of a dry run, or of a timed step.
  *
  * A backend with dry runs has a device that need not be present
  * (Backend.dry_run). While a thread has a LaunchLog, kernels that it launches
  * on such a device are added to the log instead of running, so the launches of
  * a step can be printed for a GPU that this machine does not have. A launch
- * belongs to a part: a call of a plan, or other work of a step. */
+ * belongs to a part: a call of a plan, or other work of a step. On a real
+ * device launches are added while they are timed (Backend.time_launches). */
 #ifndef SEG_ENGINE_BACKEND_LAUNCH_LOG_H
 #define SEG_ENGINE_BACKEND_LAUNCH_LOG_H
 #include "engine/base/err.h"
@@ -29,6 +30,7 @@ typedef struct Launch {
     size_t shared;              /* dynamic shared memory, bytes              */
     size_t bytes;               /* of a copy or fill                         */
     double moved, flops;        /* launch_log_moves; moved 0: not set        */
+    double from_ms, to_ms;      /* if timed: since the first launch began    */
 } Launch;
 
 /* Owns its lists. A zeroed LaunchLog is empty. */

@@ -132,6 +132,13 @@ bool session_step(Session *s, Plan *p, double lr, double clip_norm,
  * part on p in `log`, which the caller frees, also after a failure. */
 bool session_dry_run(Session *s, Plan *p, LaunchLog *log);
 
+/* Queues a part as session_queue does, but call by call, and lists its launches
+ * with their times in `log`, which the caller frees, also after a failure.
+ * Parts queued before it keep the host's own time out of these times. Not for
+ * ranks; fails without launches. */
+bool session_queue_timed(Session *s, Plan *p, const StepPart *part,
+                         LaunchLog *log);
+
 /* Starts an average of all values, running statistics included. With 0 < ema <
  * 1, every update of the parameters also updates the average, which keeps the
  * share average_keeps(ema) of itself; with ema 0 only session_average updates

@@ -60,6 +60,7 @@ struct Session {
     int64_t bn_batches;
     Readback *readback; /* values that session_run_async appends          */
     Trace *trace;       /* NULL: not traced; one reference           */
+    LaunchLog *log;     /* of the part that session_queue_timed queues      */
     int part;           /* of this step, from 0: see step_here       */
     Shard shard;        /* of the batch that is run in training mode */
 

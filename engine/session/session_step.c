@@ -335,6 +335,16 @@ static bool choose_way(Session *s, CapturedStep *t, Way *way)
     return true;
 }
 
+/* queue_calls with times. */
+static bool time_calls(Session *s, Plan *p, const StepPart *part)
+{
+    launch_log_into(s->log);
+    bool ok = s->be->time_launches(s->dev) && queue_calls(s, p, part, false);
+    launch_log_into(NULL);
+    // also after a failure, as it ends the timing
+    return s->be->launch_times(s->dev, s->log) && ok && !s->log->failed;
+}
+
 static bool queue_part(Session *s, Plan *p, const StepPart *part)
 {
     const DeviceStep *t = s->be->device_step;
@@ -352,7 +362,9 @@ static bool queue_part(Session *s, Plan *p, const StepPart *part)
         return false;
     if (!choose_way(s, captured, &way)) return false;
 
-    if (way == BY_CALLS) {
+    if (s->log) {
+        if (!time_calls(s, p, part)) return false;
+    } else if (way == BY_CALLS) {
         if (!queue_calls(s, p, part, s->careful || !captured->tried))
             return false;
         captured->tried = true;
@@ -360,6 +372,21 @@ static bool queue_part(Session *s, Plan *p, const StepPart *part)
                !s->be->launch(s->dev, captured->graph))
         return false;
     return t->report(s->dev, s->device_step);
+}
+
+bool session_queue_timed(Session *s, Plan *p, const StepPart *part,
+                         LaunchLog *log)
+{
+    if (!s->be->time_launches || s->spec.ranks)
+        return fail_usage("launches are timed on one GPU alone");
+    CHECK(training_slot(s, p));
+    // the first part of a plan would wait after each call
+    if (!training_slot(s, p)->captured[part->first][part->last].tried)
+        return fail_usage("launches are timed after a step of these extents");
+    s->log = log;
+    const bool queued = session_queue(s, p, part);
+    s->log = NULL;
+    return queued;
 }
 
 // opening the device step is not part of a step

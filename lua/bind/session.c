@@ -236,8 +236,9 @@ static int l_kept(lua_State *L)
     return 1;
 }
 
-/* Queue one batch of a step, given by arguments 2 and 3. */
-static void queue_part(lua_State *L, Handle *h)
+/* Queue one batch of a step, given by arguments 2 and 3; log: NULL, or for the
+ * times of its launches. */
+static void queue_part(lua_State *L, Handle *h, LaunchLog *log)
 {
     static const char *const known[] = {"lr",    "clip", "first", "last",
                                         "parts", "keep", NULL};
@@ -258,7 +259,9 @@ static void queue_part(lua_State *L, Handle *h)
     h->plan = NULL;
     bool ok = prepare(h, true, feed, feeds);
     if (ok) check_kept(L, h, keep, kept);
-    if (ok && session_queue(h->s, h->plan, &part) &&
+    if (ok &&
+        (log ? session_queue_timed(h->s, h->plan, &part, log)
+             : session_queue(h->s, h->plan, &part)) &&
         session_readback_add(h->s, h->plan, keep, kept))
         return;
     h->plan = NULL;
@@ -327,8 +330,38 @@ static int l_queue(lua_State *L)
     if (session_under_way(h->s) > session_ahead(h->s))
         raise_usage(L, "%d steps are under way: collect one before the next",
                     session_under_way(h->s));
-    queue_part(L, h);
+    queue_part(L, h, NULL);
     return 0;
+}
+
+/* s:launch_times(inputs, options) -> { {name=, kind=, launch=, backward=,
+ * copied=, from=, to=}, ... }: queues a batch like queue(), waits for it, and
+ * gives each kernel and copy on the device with its time in milliseconds since
+ * the first; name and kind of its layer, "" and "begin" or "update" without
+ * one. After a step of these extents; not for ranks. collect() as usual. */
+static int l_launch_times(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    LaunchLog log = {0}; // a failure, which raises, leaks it: it ends the run
+    queue_part(L, h, &log);
+    lua_createtable(L, log.launches, 0);
+    for (int i = 0; i < log.launches; i++) {
+        const Launch *l = &log.launch[i];
+        const LaunchPart *part = &log.part[l->part];
+        const Node *n =
+            part->node < 0 ? NULL : &check_graph(L)->node[part->node];
+        lua_createtable(L, 0, 7);
+        set_text(L, "name", n ? n->name : "");
+        set_text(L, "kind", part->what ? part->what : op_info[n->attr.op].name);
+        set_text(L, "launch", l->name);
+        set_bool(L, "backward", part->backward);
+        set_integer(L, "copied", (lua_Integer)l->bytes);
+        set_number(L, "from", l->from_ms);
+        set_number(L, "to", l->to_ms);
+        lua_rawseti(L, -2, i + 1);
+    }
+    launch_log_free(&log);
+    return 1;
 }
 
 /* s:collect(wait) -> loss, gradient norm, applied, overflow of the oldest
@@ -350,7 +383,7 @@ static int l_step(lua_State *L)
     if (session_under_way(h->s))
         raise_usage(L, "%d steps are under way: collect them first",
                     session_under_way(h->s));
-    queue_part(L, h);
+    queue_part(L, h, NULL);
     return push_result(L, h, true);
 }
 
@@ -560,19 +593,14 @@ static int l_session(lua_State *L)
 
 void bind_session(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"forward", l_forward},
-                                       {"step", l_step},
-                                       {"queue", l_queue},
-                                       {"hold", l_hold},
-                                       {"collect", l_collect},
-                                       {"read", l_read},
-                                       {"kept", l_kept},
-                                       {"blame", l_blame},
-                                       {"time", l_time},
-                                       {"facts", l_facts},
-                                       {"close", session_gc},
-                                       {"draw", l_draw},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"forward", l_forward}, {"step", l_step},
+        {"queue", l_queue},     {"launch_times", l_launch_times},
+        {"hold", l_hold},       {"collect", l_collect},
+        {"read", l_read},       {"kept", l_kept},
+        {"blame", l_blame},     {"time", l_time},
+        {"facts", l_facts},     {"close", session_gc},
+        {"draw", l_draw},       {NULL, NULL}};
     static const luaL_Reg functions[] = {{"session", l_session}, {NULL, NULL}};
     new_type(L, "seg.session", methods, session_gc);
     luaL_setfuncs(L, functions, 0);

@@ -149,10 +149,41 @@ local function trace_device(session, feeds)
   end
 end
 
+-- Kernels and copies of a whole step, with the gaps between them, in the row "kernels"; and a step
+-- as one launch of a CUDA graph, which took `ms`, in the row "graph". The step is launched call by
+-- call behind others that are queued before it: so the GPU does not wait for the host, and a gap is
+-- one of the GPU and of the two events around each launch (some microseconds together).
+local function trace_kernels(session, feeds, ms)
+  local held, given, options = session:hold(feeds), feeds, { lr = 0 }
+  if held then
+    given = {}
+    for name in pairs(feeds) do given[name] = held end
+  end
+  local count = session:facts().ahead
+  for _ = 1, count do session:queue(given, options) end
+  local from = core.sys.clock()
+  local list = session:launch_times(given, options)
+  for _ = 1, count + 1 do session:collect(true) end
+  local busy = 0
+  for _, l in ipairs(list) do
+    busy = busy + l.to - l.from
+    local layer = (l.name ~= "" and l.name .. ", " or "") .. l.kind
+    traces.now:span("kernels", l.launch, layer .. (l.backward and ", backward" or ""),
+                    from + 1e-3 * l.from, from + 1e-3 * l.to)
+  end
+  traces.now:span("graph", "step", "graph", from, from + 1e-3 * ms)
+  local all = list[#list].to
+  show.line("kernels: %s in %.2f ms, with gaps of %.2f ms in all; as a graph a step takes %.2f ms",
+            util.plural(#list, "launch", "launches"), all, all - busy, ms)
+end
+
 -- One step for --trace, after the measured ones, because recording takes time.
-local function trace_step(session, feeds)
+local function trace_step(session, feeds, ms)
   if not traces.now then return end
-  if session:facts().device == "cuda" then trace_device(session, feeds) end
+  if session:facts().device == "cuda" then
+    trace_device(session, feeds)
+    trace_kernels(session, feeds, ms)
+  end
   session:trace(traces.now)
   session:step(feeds, { lr = 0 })
   session:trace(nil)
@@ -193,7 +224,7 @@ function M.command(r)
                       "" }
   local ms, held = M.step_ms(session, feeds, r.optim.clip_norm)
   local planned = plan.bytes + plan.param_bytes
-  trace_step(session, feeds)
+  trace_step(session, feeds, ms)
   local facts = session:facts()
   session:close() -- the next one may need its memory
   local infer_ms = M.infer_ms(r, feeds)

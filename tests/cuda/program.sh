@@ -259,5 +259,29 @@ row=$(grep -o '"tid":[0-9]*,"name":"thread_name","args":{"name":"device"' \
     "$tmp/trace.json" | grep -o '[0-9]*' | head -n 1)
 layer() { grep '"name":"conv1"' "$tmp/trace.json" | grep -c "\"tid\":$row,"; }
 step "of the device" [ "$(layer)" = 2 ]
+# and kernels of the whole step, the update included
+cat > "$tmp/kernels.lua" << 'END'
+local json = require "seg.json"
+local function read(path)
+  local f <close> = assert(io.open(path))
+  return json.decode(f:read "a", path)
+end
+local row, busy, last, count, update = {}, 0, 0, 0, 0
+local first, graph
+for _, e in ipairs(read(arg[1]).traceEvents) do
+  if e.ph == "M" and e.name == "thread_name" then row[e.tid] = e.args.name end
+  if e.ph == "X" and row[e.tid] == "graph" then graph = e end
+  if e.ph == "X" and row[e.tid] == "kernels" then
+    assert(e.ts + 2e-3 >= last, "two kernels at once")
+    busy, last, count = busy + e.dur, e.ts + e.dur, count + 1
+    first = first or e.ts
+    if e.cat:find "update" then update = update + 1 end
+  end
+end
+assert(graph and graph.dur > 0, "no step as a graph")
+assert(count > 10 and update > 0, count .. " kernels, " .. update .. " of the update")
+assert(busy > 0 and busy <= last - first + 1, "more work than time")
+END
+step "and of its kernels, from begin to update" run kernels "$tmp/kernels.lua" "$tmp/trace.json"
 
 finish

@@ -22,6 +22,8 @@
 #     ranks        the demo on two GPUs, by NCCL and through the host, against one;
 #                  needs two GPUs
 #     rates        bandwidth and matrix rates of this GPU
+#     trace:NAME   a whole step of recipe NAME, kernel by kernel, as a file for
+#                  ui.perfetto.dev; in BUILD/trace, and beside REPORT if that is set
 #     sweep        each convolution of two networks with each tile, and in PyTorch
 #     bench:NAME   training steps and inferences of network NAME compared with
 #                  PyTorch; one part each, `bench` for all
@@ -43,6 +45,7 @@ for file in scripts/*.lua; do
     grep -q '^seg\.recipe {' "$file" || continue
     recipes="$recipes recipe:$(basename "$file" .lua)"
 done
+traces=" trace:brain_unet trace:openkbp_unet3d trace:sequence_cnn_lstm"
 # the networks of tests/gpu/peer.py: headpose_cnn has two
 benches="bench:brain_unet bench:openkbp_unet3d bench:sequence_cnn_lstm bench:headpose_cnn"
 benches="$benches bench:headpose_resnet18 bench:hippocampus_unet3d bench:nfbs_unet"
@@ -52,7 +55,7 @@ for tool in memcheck racecheck initcheck; do
         sanitizers="$sanitizers sanitizer:$tool:$op"
     done
 done
-parts="build program plan primitives check$recipes$sanitizers train losses ranks rates sweep $benches"
+parts="build program plan primitives check$recipes$sanitizers train losses ranks rates$traces sweep $benches"
 # CUDA numbers the GPUs in the order of nvidia-smi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 
@@ -258,6 +261,22 @@ part_sweep() {
     fi
 }
 
+part_trace() {
+    want_gpu
+    mkdir -p "$BUILD/trace"
+    case $1 in
+    brain_unet) set -- "$1" --batch 16 ;;
+    openkbp_unet3d) set -- "$1" --batch 2 ;;
+    *) set -- "$1" --batch 64 --learn supervised ;;
+    esac
+    name=$1
+    shift
+    "$program" "scripts/$name.lua" bench --device cuda --preset full --precision bf16 \
+        --trace "$BUILD/trace/trace.$name.json" "$@" || return 1
+    [ -n "${REPORT:-}" ] || return 0
+    mkdir -p "$(dirname "$REPORT")" && cp "$BUILD/trace/trace.$name.json" "$(dirname "$REPORT")/"
+}
+
 part_bench() {
     want_gpu
     "$PYTHON" -c 'import torch' 2> /dev/null ||
@@ -267,7 +286,7 @@ part_bench() {
 
 if [ "${1:-}" = --part ]; then
     case $2 in
-    recipe:* | bench:* | sanitizer:*) "part_${2%%:*}" "${2#*:}" ;;
+    recipe:* | bench:* | sanitizer:* | trace:*) "part_${2%%:*}" "${2#*:}" ;;
     *) "part_$2" ;;
     esac
     exit
@@ -281,6 +300,7 @@ for part; do
     shift
     case $part in
     bench) part=$benches ;;
+    trace) part=$traces ;;
     recipe) part=$recipes ;;
     sanitizer) part=$sanitizers ;;
     esac
@@ -310,7 +330,7 @@ for part; do
     *) said="FAILED: status $status" ;;
     esac
     case $part:$said in
-    rates:* | sweep:* | bench:*:*) ;;
+    rates:* | sweep:* | trace:* | bench:*) ;;
     *FAILED*) failed=1 ;;
     esac
     echo "| $part | $said | $took |" >> "$logs/table"
@@ -355,7 +375,7 @@ section() {
     cat "$logs/table"
     section rates 20
     section sweep 300
-    for part in $benches; do section "$part" 60; done
+    for part in $traces $benches; do section "$part" 60; done
     section plan 4
     section program 6
     section primitives 4
