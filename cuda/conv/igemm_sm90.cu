@@ -40,16 +40,17 @@ bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Taps *taps,
     if (igemm_tile_wanted() || !sm90_takes(r) ||
         !sm90_taps_of(r, dgrad, taps) || !sm90_box(to, &p->box_w, &p->box_h))
         return false;
-    *way = p->box_w == 16   ? SM90_SMALL
-           : channels % 128 ? SM90_NARROW
-                            : SM90_WIDE;
+    p->from = sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin);
+    p->to = sm90_side(sm90_border(r, dgrad), channels);
+    *way = p->box_w == 16     ? SM90_SMALL
+           : p->to.chunks % 2 ? SM90_NARROW
+                              : SM90_WIDE;
     p->second_w = *way == SM90_SMALL ? 8 : 0;
     p->pitch = p->box_w + taps->span_w, p->halo_h = p->box_h + taps->span_h;
     p->halo_bytes = p->pitch * p->halo_h * SM90_ROW;
     p->halo_room = (int)ceil_div(p->halo_bytes, 1024) * 1024;
     p->channels = channels;
-    p->chunks = (dgrad ? r->output.c : r->input.c) / SM90_CHANNELS;
-    p->filter_tiles = divisor(channels / (*way == SM90_WIDE ? 128 : 64));
+    p->filter_tiles = divisor(p->to.chunks / (*way == SM90_WIDE ? 2 : 1));
     p->classes = divisor(taps->result_classes);
     p->boxes_w = divisor(ceil_div(to.w, p->box_w));
     p->boxes_h = divisor(ceil_div(to.h, p->box_h));
@@ -65,7 +66,7 @@ bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Taps *taps,
         p->tap[i] = {(uint16_t)((taps->tap[i].h * p->pitch + taps->tap[i].w) *
                                 SM90_ROW / 16),
                      (uint8_t)taps->tap[i].filter};
-    const int stages = taps->taps * p->chunks;
+    const int stages = taps->taps * p->from.chunks;
     return *way == SM90_WIDE     ? place<SM90_WIDE>(p, stages)
            : *way == SM90_NARROW ? place<SM90_NARROW>(p, stages)
                                  : place<SM90_SMALL>(p, stages);
@@ -166,20 +167,18 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
     p.source_maps = taps.source_classes, p.result_maps = taps.result_classes;
     p.result_map = 2 * p.source_maps;
     CHECK(p.result_map + 2 * p.result_maps <= SM90_MAPS);
-    p.border = sm90_border(from.border, source.c);
-    p.result_border = sm90_border(to.border, result.c);
     for (int t = 0; t < 2; t++) {
         const Operand &x = t ? from.second : from.first;
         const Target &y = t ? to.second : to.first;
         p.norm[t] = x.norm_on_load;
         p.skips[t] = !y.data, p.adds[t] = !y.fresh;
         for (int k = 0; x.data && k < p.source_maps; k++)
-            if (!sm90_map(x.data, type, sm90_part(from.border, source, t),
+            if (!sm90_map(x.data, type, sm90_part(p.from, source, t),
                           dgrad ? one : g->s, taps.residue[dgrad ? 0 : k], halo,
                           &p.map[t * p.source_maps + k], &p.extent[k]))
                 return false;
         for (int k = 0; y.data && k < p.result_maps; k++)
-            if (!sm90_map(y.data, type, sm90_part(to.border, result, t),
+            if (!sm90_map(y.data, type, sm90_part(p.to, result, t),
                           dgrad ? g->s : one, taps.residue[dgrad ? k : 0],
                           store, &p.map[p.result_map + t * p.result_maps + k],
                           &extent))

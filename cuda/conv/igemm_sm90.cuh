@@ -36,6 +36,13 @@ enum {
     SM90_PROCESSORS = 132, // multiprocessors of an H100
 };
 
+/* The channels of one side, in one tensor or two (an implicit concat): chunks
+ * of 64 channels of either, the last one padded with zeros. */
+struct Sm90Side {
+    int chunks, border; // of both tensors; of the first
+    int channels[2];
+};
+
 /* Source positions of one residue class: extents of its tensor map. */
 struct Sm90Extent {
     int w, h, d;
@@ -68,15 +75,13 @@ struct IgemmSm90Params {
     Sm90Tap tap[SM90_TAPS];
     Sm90Extent extent[SM90_CLASSES]; // of the source's classes
     Sm90Extent result;               // of a class of the result
-    int chunks, border;              // of 64 source channels: all; of the
-                                     // first tensor
-    int result_border;               // 64-channel chunks of the first tensor
-    bool skips[2];                   // tensors of the result not computed
-    bool adds[2];                    // stores add to the content
+    Sm90Side from, to;
+    bool skips[2]; // tensors of the result not computed
+    bool adds[2];  // stores add to the content
     NormOnLoad norm[2];
     const float *bias;
     double *sums; // (parts, 2, channels): of y and y^2; NULL: none
-    int channels; // of the result
+    int channels; // of the result, all tensors
     int tiles, box_w, box_h, second_w; // second_w: from the box's start to the
                                        // positions of warpgroup 2
     Divisor filter_tiles, classes, boxes_w, boxes_h, planes;

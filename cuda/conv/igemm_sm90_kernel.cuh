@@ -39,7 +39,7 @@ static __device__ __forceinline__ Sm90Coord sm90_coord(const IgemmSm90Params &p,
 
 /* The 64 channels of the result that a warpgroup computes. */
 template <class Shape>
-static __device__ __forceinline__ int sm90_chunk(const Sm90Coord &at, int group)
+static __device__ __forceinline__ int chunk_of(const Sm90Coord &at, int group)
 {
     return at.filter * Shape::FILTERS + (Shape::FILTERS == 2 ? group : 0);
 }
@@ -62,17 +62,16 @@ static __device__ __forceinline__ void sm90_produce(
         if (ht < p.tiles && mbarrier_test(empty + halo.at, halo.phase)) {
             uint64_t *bar = full + halo.at;
             const Sm90Group g = p.group[hg];
-            int channel;
-            const int tensor = sm90_tensor(hc, p.border, &channel);
+            const Sm90Chunk c = sm90_chunk(p.from, hc);
             mbarrier_expect(bar, (uint32_t)p.halo_bytes);
             tma_load(halos + halo.at * p.halo_room,
-                     &p.map[p.source_map + tensor * p.source_maps + g.map],
-                     channel, hs.w + g.w, hs.h + g.h, hs.d + g.d, hs.n, bar);
+                     &p.map[p.source_map + c.tensor * p.source_maps + g.map],
+                     c.channel, hs.w + g.w, hs.h + g.h, hs.d + g.d, hs.n, bar);
             halo.next(p.buffers);
-            if (++hc == p.chunks) {
-                const Sm90Class c = p.cls[hs.cls];
+            if (++hc == p.from.chunks) {
+                const Sm90Class k = p.cls[hs.cls];
                 hc = 0;
-                if (++hg == c.first + c.count) {
+                if (++hg == k.first + k.count) {
                     ht += (int)gridDim.x;
                     if (ht < p.tiles) {
                         hs = sm90_coord(p, ht);
@@ -85,21 +84,21 @@ static __device__ __forceinline__ void sm90_produce(
             mbarrier_test(filter_empty + stage.at, stage.phase)) {
             uint64_t *bar = filter_full + stage.at;
             char *to = filters + stage.at * Shape::STAGE;
-            const int k = fc * SM90_CHANNELS;
-            const int m = fs.filter * Shape::FILTERS * SM90_CHANNELS;
+            const int k = sm90_chunk(p.from, fc).all;
+            const int m = fs.filter * Shape::FILTERS;
             const int at = p.tap[tap].filter;
             mbarrier_expect(bar, Shape::STAGE);
             if (DGRAD) {
 #pragma unroll
                 for (int i = 0; i < Shape::FILTERS; i++)
                     tma_load(to + i * SM90_TILE, &p.filter,
-                             m + i * SM90_CHANNELS, at, k, 0, 0, bar);
-            } else {
-                tma_load(to, &p.filter, k, at, m, 0, 0, bar);
+                             sm90_chunk(p.to, m + i).all, at, k, 0, 0, bar);
+            } else { // one tensor: the chunks of a tile are neighbours
+                tma_load(to, &p.filter, k, at, m * SM90_CHANNELS, 0, 0, bar);
             }
             stage.next(p.slots);
             if (++tap == p.group[fg].first + p.group[fg].count) {
-                if (++fc == p.chunks) {
+                if (++fc == p.from.chunks) {
                     const Sm90Class c = p.cls[fs.cls];
                     fc = 0;
                     if (++fg == c.first + c.count) {
@@ -133,12 +132,16 @@ static __device__ __forceinline__ void sm90_norm_halos(const IgemmSm90Params &p,
             Sm90Halo halo = {p.halo_h, p.pitch, s.w + g.w, s.h + g.h, e.w, e.h};
             const bool outside = (unsigned)(s.d + g.d) >= (unsigned)e.d;
             if (outside) halo.lines = 0;
-            for (int chunk = 0; chunk < p.chunks; chunk++, r.next(p.buffers)) {
-                int channel;
-                const int tensor = sm90_tensor(chunk, p.border, &channel);
-                sm90_norm_halo<D>(full + r.at, ready + r.at, r.phase,
-                                  halos + r.at * p.halo_room, halo,
-                                  p.norm[tensor], channel);
+            for (int k = 0; k < p.from.chunks; k++, r.next(p.buffers)) {
+                const Sm90Chunk chunk = sm90_chunk(p.from, k);
+                mbarrier_wait(full + r.at, r.phase);
+                sm90_norm_tile<D>(halos + r.at * p.halo_room, halo,
+                                  p.norm[chunk.tensor], chunk.channel,
+                                  p.from.channels[chunk.tensor]);
+                fence_async_shared();
+                __syncwarp();
+                if ((int)threadIdx.x % WARP == 0)
+                    mbarrier_arrive(ready + r.at, 1);
             }
         }
     }
@@ -155,13 +158,14 @@ static __device__ __forceinline__ void sm90_store_sums(double *to, int channels,
 }
 
 /* The sums of a box that is not inside of the result, from the staged values;
- * by 128 threads. sums: 128 floats of shared memory. */
+ * by 128 threads. left: channels from the first on. sums: 128 floats of shared
+ * memory. */
 template <Dtype D>
 static __device__ __forceinline__ void sm90_box_sums(const char *staged,
                                                      int lines, int columns,
                                                      int own, int barrier,
                                                      float *sums, double *to,
-                                                     int channels)
+                                                     int channels, int left)
 {
     const int c = own % SM90_CHANNELS, odd = own / SM90_CHANNELS;
     const int n = max(lines, 0) * max(columns, 0);
@@ -181,7 +185,7 @@ static __device__ __forceinline__ void sm90_box_sums(const char *staged,
     }
     if (odd) sums[c] = sum, sums[SM90_CHANNELS + c] = square;
     named_barrier(barrier, 128);
-    if (!odd)
+    if (!odd && c < left)
         sm90_store_sums(to + c, channels, n, about, sum + sums[c],
                         square + sums[SM90_CHANNELS + c]);
 }
@@ -196,7 +200,8 @@ __global__ void __launch_bounds__(384, 1)
     DYN_SMEM_1024(uint64_t, full);
     uint64_t *ready = full + SM90_BUFFERS, *empty = ready + SM90_BUFFERS;
     uint64_t *filter_full = empty + SM90_BUFFERS,
-             *filter_empty = filter_full + SM90_SLOTS;
+             *filter_empty = filter_full + SM90_SLOTS,
+             *multiplied = filter_empty + SM90_SLOTS; // by each warpgroup
     float *box_sums = (float *)((char *)full + SM90_BARRIERS);
     char *staging = (char *)full + SM90_BARRIERS + SM90_BOX_SUMS;
     char *halos = staging + 2 * Shape::ROOM;
@@ -213,6 +218,7 @@ __global__ void __launch_bounds__(384, 1)
             mbarrier_init(filter_full + i, 1);
             mbarrier_init(filter_empty + i, Shape::READERS);
         }
+        for (int i = 0; i < 2; i++) mbarrier_init(multiplied + i, 4);
         fence_async_shared();
     }
     __syncthreads();
@@ -238,17 +244,23 @@ __global__ void __launch_bounds__(384, 1)
         wgmma_descriptor(halos, 16, (uint32_t)p.pitch * SM90_ROW, SWIZZLE_128),
         group ? (uint32_t)p.second_w * SM90_ROW : 0);
     Sm90Ring halo = {0, 0}, stage = {0, 0};
+    // taking turns: a warpgroup multiplies once the other has multiplied its
+    // box. Else it could wait for a phase of a ring before the phase ahead of
+    // it has ended, which a wait by parity takes for the end of its own
     int turn = 0;
+    uint32_t others = 0; // phase of the other's boxes
 
     for (int t = (int)blockIdx.x; t < p.tiles; t += (int)gridDim.x, turn ^= 1) {
         const Sm90Class c = p.cls[sm90_coord(p, t).cls];
         if (!SHARED && turn != group) { // the other warpgroup's box
             for (int i = 0; i < c.count; i++)
-                for (int k = 0; k < p.chunks; k++) {
+                for (int k = 0; k < p.from.chunks; k++) {
                     halo.next(p.buffers);
                     for (int s = 0; s < p.group[c.first + i].count; s++)
                         stage.next(p.slots);
                 }
+            mbarrier_wait(multiplied + !group, others);
+            others ^= 1;
             continue;
         }
 
@@ -257,7 +269,7 @@ __global__ void __launch_bounds__(384, 1)
         for (int i = 0; i < c.count; i++) {
             const int first = p.group[c.first + i].first;
             const int taps = p.group[c.first + i].count;
-            for (int k = 0; k < p.chunks; k++, halo.next(p.buffers)) {
+            for (int k = 0; k < p.from.chunks; k++, halo.next(p.buffers)) {
                 mbarrier_wait(seen + halo.at, halo.phase);
                 const uint64_t b1 =
                     wgmma_advance(b0, (uint32_t)(halo.at * p.halo_room));
@@ -290,7 +302,7 @@ __global__ void __launch_bounds__(384, 1)
         wgmma_wait<0>();
         if (own % WARP == 0) {
             if (!p.resident) mbarrier_arrive(filter_empty + last_stage, 1);
-            if (SHARED) mbarrier_arrive(empty + last_halo, 1);
+            mbarrier_arrive(SHARED ? empty + last_halo : multiplied + group, 1);
         }
 
         // the epilogue; without staging memory the last halo is used. What it
@@ -303,8 +315,7 @@ __global__ void __launch_bounds__(384, 1)
         const int line = warp * 16 + lane / 4; // and + 8: channels
         float bias[2] = {};
         if (p.bias) {
-            const int chunk =
-                sm90_chunk<Shape>(sm90_coord(p, opaque(t)), group);
+            const int chunk = chunk_of<Shape>(sm90_coord(p, opaque(t)), group);
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 bias[r] = p.bias[chunk * SM90_CHANNELS + line + 8 * r];
@@ -340,17 +351,16 @@ __global__ void __launch_bounds__(384, 1)
         named_barrier(1 + group, 128);
 
         const Sm90Coord at = sm90_coord(p, opaque(t));
-        const int chunk = sm90_chunk<Shape>(at, group);
+        const int chunk = chunk_of<Shape>(at, group);
         const int w0 = at.w + (group ? p.second_w : 0);
-        int into;
-        const int tensor = sm90_tensor(chunk, p.result_border, &into);
-        if (own == 0 && !p.skips[tensor]) {
+        const Sm90Chunk into = sm90_chunk(p.to, chunk);
+        if (own == 0 && !p.skips[into.tensor]) {
             const TensorMap *map =
-                &p.map[p.result_map + tensor * p.result_maps + at.cls];
-            if (p.adds[tensor])
-                tma_reduce_add(map, room, into, w0, at.h, at.d, at.n);
+                &p.map[p.result_map + into.tensor * p.result_maps + at.cls];
+            if (p.adds[into.tensor])
+                tma_reduce_add(map, room, into.channel, w0, at.h, at.d, at.n);
             else
-                tma_store(map, room, into, w0, at.h, at.d, at.n);
+                tma_store(map, room, into.channel, w0, at.h, at.d, at.n);
             tma_store_commit();
         }
         if (SUMS) {
@@ -360,15 +370,16 @@ __global__ void __launch_bounds__(384, 1)
                              (each == 2 ? group : 0);
             double *to =
                 p.sums + (int64_t)part * 2 * p.channels + chunk * SM90_CHANNELS;
+            const int left = p.channels - chunk * SM90_CHANNELS;
             if (lines < NP / 8 || columns < 8) // not inside of the result
                 sm90_box_sums<D>(room, min(lines, NP / 8), min(columns, 8), own,
                                  1 + group, box_sums + group * 128, to,
-                                 p.channels);
+                                 p.channels, left);
             else
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const float s = quad_sum(sum[r]), q = quad_sum(square[r]);
-                    if (lane % 4 == 0)
+                    if (lane % 4 == 0 && line + 8 * r < left)
                         sm90_store_sums(to + line + 8 * r, p.channels, NP,
                                         first[r], s, q);
                 }

@@ -173,15 +173,13 @@ bool run_direct_wgrad(const ConvRun *o)
                         o->sqnorm, o->workspace);
 }
 
-// -- Hopper GPUs: 16 bits, channels a multiple of 64 --------------------------
+// -- Hopper GPUs: 16 bits ----------------------------------------------------
 
-/* Do all results of the choice have the 16-bit type of the precision, and the
- * tensors of an implicit concat a multiple of 64 channels? */
+/* Do all results of the choice have the 16-bit type of the precision? */
 bool sm90_results(const ConvProblem *r, unsigned passes)
 {
     const Call *c = r->c;
     const Dtype type = precision_copy(c->precision);
-    if (concat_border(c) % SM90_CHANNELS) return false;
     if (passes & PASS_Y) return c->y->type == type;
     return (!c->dx[0] || c->dx[0]->type == type) &&
            (!c->dx[X2] || c->dx[X2]->type == type);
@@ -205,7 +203,6 @@ bool run_igemm_sm90(const ConvRun *o)
 
 bool takes_wgrad_sm90(const ConvProblem *r, ConvChoice *out)
 {
-    if (concat_border(r->c) % SM90_CHANNELS) return false;
     const WgradSm90Fit f = wgrad_sm90_fit(r);
     out->workspace = f.workspace, out->sqnorm_parts = f.sqnorm_parts;
     return f.takes;

@@ -87,12 +87,25 @@ bool class_taps(const Window *g, bool dgrad, const int *residue, Sm90Taps *out)
 
 } // namespace
 
+// the two tensors are x of the call, or dx: of conv's input, upconv's output
+int sm90_border(const ConvProblem *r, bool input)
+{
+    const Call *c = r->c;
+    if (!c->x[X2] || input != (call_op(c) != OP_upconv)) return 0;
+    return c->x[0]->dim.c;
+}
+
 bool sm90_takes(const ConvProblem *r)
 {
     const Window *g = &r->win;
     if (precision_copy(r->c->precision) == F32 || !gpu_is_hopper())
         return false;
-    if (g->groups != 1 || r->cin % SM90_CHANNELS || r->cout % SM90_CHANNELS)
+    // TMA wants rows of a multiple of 16 bytes
+    if (g->groups != 1 || r->cin % 8 || r->cout % 8) return false;
+    const int in = sm90_side(sm90_border(r, true), r->cin).chunks;
+    const int out = sm90_side(sm90_border(r, false), r->cout).chunks;
+    if ((int64_t)in * out * SM90_CHANNELS * SM90_CHANNELS >
+        2 * (int64_t)r->cin * r->cout)
         return false;
     for (int a = 0; a < 3; a++) {
         if (g->dil[a] != 1 || g->s[a] > 2 || g->k[a] > 4) return false;

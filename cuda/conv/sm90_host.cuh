@@ -17,8 +17,12 @@ struct Sm90Taps {
     int span_h, span_w; // positions of a halo beyond the box
 };
 
-/* Do precision, channels, strides and the GPU allow the family? */
+/* Do precision, channels, strides and the GPU allow the family? Chunks of 64
+ * channels may be padded with zeros, up to twice the products in all. */
 bool sm90_takes(const ConvProblem *r);
+/* The first tensor's channels of an implicit concat on the side of the input or
+ * the output; 0: one tensor. */
+int sm90_border(const ConvProblem *r, bool input);
 /* False: too many taps or groups. */
 bool sm90_taps_of(const ConvProblem *r, bool dgrad, Sm90Taps *out);
 /* The box of 256 positions of a plane of these extents: 8 x 32 or 16 x 16,
@@ -31,19 +35,21 @@ bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
               const int (&residue)[3], const int (&box)[2], TensorMap *out,
               Sm90Extent *extent);
 
-/* Chunks of 64 channels of the first tensor; c: channels of all. */
-static inline int sm90_border(int border, int c)
+/* The side of c channels, the first `border` (0: all) in the first tensor. */
+static inline Sm90Side sm90_side(int border, int c)
 {
-    return (border ? border : c) / SM90_CHANNELS;
+    Sm90Side s = {};
+    s.channels[0] = border ? border : c;
+    s.channels[1] = c - s.channels[0];
+    s.border = (int)ceil_div(s.channels[0], SM90_CHANNELS);
+    s.chunks = s.border + (int)ceil_div(s.channels[1], SM90_CHANNELS);
+    return s;
 }
 
-/* The extents of tensor 0 or 1 of an implicit concat of extents `all`. */
-static inline Dims sm90_part(int border, Dims all, int tensor)
+/* The extents of tensor 0 or 1 of a side of extents `all`. */
+static inline Dims sm90_part(const Sm90Side &side, Dims all, int tensor)
 {
-    if (tensor)
-        all.c -= border;
-    else if (border)
-        all.c = border;
+    all.c = side.channels[tensor];
     return all;
 }
 

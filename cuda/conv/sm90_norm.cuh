@@ -17,13 +17,19 @@ struct Sm90Ring {
     }
 };
 
-/* The chunk's tensor of an implicit concat, and its first channel there. */
-static __device__ __forceinline__ int sm90_tensor(int chunk, int border,
-                                                  int *channel)
+/* A chunk of a side: its tensor, its first channel there and among all. */
+struct Sm90Chunk {
+    int tensor, channel, all;
+};
+
+static __device__ __forceinline__ Sm90Chunk sm90_chunk(const Sm90Side &side,
+                                                       int chunk)
 {
-    const int tensor = chunk >= border;
-    *channel = (tensor ? chunk - border : chunk) * SM90_CHANNELS;
-    return tensor;
+    Sm90Chunk c;
+    c.tensor = chunk >= side.border;
+    c.channel = (chunk - (c.tensor ? side.border : 0)) * SM90_CHANNELS;
+    c.all = c.channel + (c.tensor ? side.channels[0] : 0);
+    return c;
 }
 
 /* The sum over the four lanes that share a row of D. */
@@ -74,14 +80,14 @@ static __device__ __forceinline__ void sm90_norm_lines(char *tile, uint32_t at,
 }
 
 /* By the threads 32 .. 127 of the block: applies the norm, if there is one, of
- * 64 channels from `channel` on to a tile that has arrived. A thread has the
- * same 8 channels in all positions, so their factors stay in registers.
- * fence_async_shared must follow. */
+ * 64 channels from `channel` on, of `channels` that the tensor has, to a tile
+ * that has arrived. A thread has the same 8 channels in all positions, so their
+ * factors stay in registers. fence_async_shared must follow. */
 template <Dtype D>
 static __device__ __forceinline__ void sm90_norm_tile(char *tile,
                                                       const Sm90Halo &s,
                                                       const NormOnLoad &norm,
-                                                      int channel)
+                                                      int channel, int channels)
 {
     if (!norm.table) return;
     const int i = (int)threadIdx.x - WARP;
@@ -89,7 +95,10 @@ static __device__ __forceinline__ void sm90_norm_tile(char *tile,
     const int from = max(0, -s.h), to = min(s.lines, s.height - s.h);
     float2 by[8];
 #pragma unroll
-    for (int k = 0; k < 8; k++) by[k] = norm.table[channel + i % 8 * 8 + k];
+    for (int k = 0; k < 8; k++) {
+        const int c = channel + i % 8 * 8 + k;
+        by[k] = c < channels ? norm.table[c] : make_float2(0, 0);
+    }
     for (int x = i / 8; x < s.pitch; x += SM90_NORM_WARPS * 4) {
         if ((unsigned)(s.w + x) >= (unsigned)s.width) continue;
         int y = from;
@@ -102,16 +111,4 @@ static __device__ __forceinline__ void sm90_norm_tile(char *tile,
     }
 }
 
-/* Waits for a tile, applies the norm, and arrives at `ready`. */
-template <Dtype D>
-static __device__ __forceinline__ void sm90_norm_halo(
-    uint64_t *full, uint64_t *ready, uint32_t phase, char *tile,
-    const Sm90Halo &s, const NormOnLoad &norm, int channel)
-{
-    mbarrier_wait(full, phase);
-    sm90_norm_tile<D>(tile, s, norm, channel);
-    fence_async_shared();
-    __syncwarp();
-    if ((int)threadIdx.x % WARP == 0) mbarrier_arrive(ready, 1);
-}
 #endif

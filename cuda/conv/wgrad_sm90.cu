@@ -17,7 +17,7 @@ enum {
 struct WgradParams90 {
     TensorMap a[2], b[2 * SM90_CLASSES]; // [tensor], [tensor * classes + class]
     NormOnLoad a_norm[2], b_norm[2];
-    int a_border, b_border; // 64-channel chunks of the first tensor
+    Sm90Side a_side, b_side;
     Sm90Group group[SM90_GROUPS];
     Sm90Extent a_extent, b_extent[SM90_CLASSES];
     int b_classes;
@@ -78,11 +78,8 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
         const int ta = (int)split(&rest, p.a_tiles);
         const int chunk = (int)split(&rest, p.b_chunks);
         const Sm90Group g = p.group[rest];
-        int b_channel, a_channel;
-        const int b_tensor = sm90_tensor(chunk, p.b_border, &b_channel);
-        const int a_tensor =
-            sm90_tensor(ta * p.a_chunks, p.a_border, &a_channel);
-        if (WARPGROUPS == 3) setmaxnreg_dec<72>();
+        const Sm90Chunk b = sm90_chunk(p.b_side, chunk);
+
         if (threadIdx.x == 0) {
             Sm90Ring r = {0, 1};
             for (int i = first; i < p.boxes; i += p.splits, r.next(p.buffers)) {
@@ -91,12 +88,14 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
                 uint64_t *bar = full + r.at;
                 mbarrier_wait(empty + r.at, r.phase);
                 mbarrier_expect(bar, (uint32_t)(a_room + p.b_bytes));
-                for (int k = 0; k < p.a_chunks; k++)
-                    tma_load(to + k * A_BYTES, &p.a[a_tensor],
-                             a_channel + k * SM90_CHANNELS, s.w, s.h, s.d, s.n,
-                             bar);
-                tma_load(to + a_room, &p.b[b_tensor * p.b_classes + g.map],
-                         b_channel, s.w + g.w, s.h + g.h, s.d + g.d, s.n, bar);
+                for (int k = 0; k < p.a_chunks; k++) {
+                    const Sm90Chunk a =
+                        sm90_chunk(p.a_side, ta * p.a_chunks + k);
+                    tma_load(to + k * A_BYTES, &p.a[a.tensor], a.channel, s.w,
+                             s.h, s.d, s.n, bar);
+                }
+                tma_load(to + a_room, &p.b[b.tensor * p.b_classes + g.map],
+                         b.channel, s.w + g.w, s.h + g.h, s.d + g.d, s.n, bar);
             }
         } else if (norms && threadIdx.x >= WARP) {
             const Sm90Extent e = p.b_extent[g.map];
@@ -105,20 +104,23 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
                 const BoxCoord s = box_coord(p, i);
                 char *at = shared + r.at * room;
                 const bool outside = (unsigned)(s.d + g.d) >= (unsigned)e.d;
-                const Sm90Halo b = {outside ? 0 : p.halo_h,
-                                    p.pitch,
-                                    s.w + g.w,
-                                    s.h + g.h,
-                                    e.w,
-                                    e.h};
-                const Sm90Halo a = {p.box_h, p.box_w,      s.w,
-                                    s.h,     p.a_extent.w, p.a_extent.h};
+                const Sm90Halo halo = {outside ? 0 : p.halo_h,
+                                       p.pitch,
+                                       s.w + g.w,
+                                       s.h + g.h,
+                                       e.w,
+                                       e.h};
+                const Sm90Halo box = {p.box_h, p.box_w,      s.w,
+                                      s.h,     p.a_extent.w, p.a_extent.h};
                 mbarrier_wait(full + r.at, r.phase);
-                for (int k = 0; k < p.a_chunks; k++)
-                    sm90_norm_tile<D>(at + k * A_BYTES, a, p.a_norm[a_tensor],
-                                      a_channel + k * SM90_CHANNELS);
-                sm90_norm_tile<D>(at + a_room, b, p.b_norm[b_tensor],
-                                  b_channel);
+                for (int k = 0; k < p.a_chunks; k++) {
+                    const Sm90Chunk a =
+                        sm90_chunk(p.a_side, ta * p.a_chunks + k);
+                    sm90_norm_tile<D>(at + k * A_BYTES, box, p.a_norm[a.tensor],
+                                      a.channel, p.a_side.channels[a.tensor]);
+                }
+                sm90_norm_tile<D>(at + a_room, halo, p.b_norm[b.tensor],
+                                  b.channel, p.b_side.channels[b.tensor]);
                 fence_async_shared();
                 __syncwarp();
                 if (threadIdx.x % WARP == 0) mbarrier_arrive(ready + r.at, 1);
@@ -182,8 +184,9 @@ struct WgradFold {
     int rows;           // warpgroups by tap along h
     Divisor columns, warpgroups, a_tiles, b_chunks;
     int a_chunks;
+    Sm90Side a_side, b_side;
     int64_t filter;            // elements of one filter: taps x cin
-    int cin, w_step, h_step;   // elements between taps along w, along h
+    int w_step, h_step;        // elements between taps along w, along h
     int group_at[SM90_GROUPS]; // elements to the group's first tap
 };
 
@@ -225,18 +228,24 @@ __global__ void __launch_bounds__(FOLD_THREADS)
         const int warpgroup = (int)split(&rest, f.warpgroups);
         const int ta = (int)split(&rest, f.a_tiles);
         const int chunk = (int)split(&rest, f.b_chunks);
-        const int m = (ta * f.a_chunks + warpgroup / f.rows) * SM90_CHANNELS +
-                      lane / 32 * 16 + lane % 32 / 4;
-        const int n = q * 8 + lane % 4 * 2;
-        float *to = f.dw + m * f.filter + f.group_at[rest] +
+        const Sm90Chunk a =
+            sm90_chunk(f.a_side, ta * f.a_chunks + warpgroup / f.rows);
+        const Sm90Chunk b = sm90_chunk(f.b_side, chunk);
+        const int m = lane / 32 * 16 + lane % 32 / 4;
+        const int n = q * 8 + lane % 4 * 2, channel = n % SM90_CHANNELS;
+        float *to = f.dw + (a.all + m) * f.filter + f.group_at[rest] +
                     warpgroup % f.rows * f.h_step +
-                    n / SM90_CHANNELS * f.w_step + chunk * SM90_CHANNELS +
-                    n % SM90_CHANNELS;
-        put(to, (float)s.v[0], f.fresh), put(to + 1, (float)s.v[1], f.fresh);
-        own += square_of(to[0]) + square_of(to[1]);
-        to += 8 * f.filter;
-        put(to, (float)s.v[2], f.fresh), put(to + 1, (float)s.v[3], f.fresh);
-        own += square_of(to[0]) + square_of(to[1]);
+                    n / SM90_CHANNELS * f.w_step + b.all + channel;
+        // beyond the channels of a tensor the products are of padding
+        const bool column = b.channel + channel < f.b_side.channels[b.tensor];
+        const int left = f.a_side.channels[a.tensor] - a.channel;
+#pragma unroll
+        for (int j = 0; j < 2; j++, to += 8 * f.filter) {
+            if (!column || m + 8 * j >= left) continue;
+            put(to, (float)s.v[2 * j], f.fresh);
+            put(to + 1, (float)s.v[2 * j + 1], f.fresh);
+            own += square_of(to[0]) + square_of(to[1]);
+        }
     }
     if (f.sqnorm) store_sqnorm(own, f.sqnorm + blockIdx.x);
 }
@@ -254,13 +263,15 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
 {
     *s = {};
     if (!sm90_takes(r) || !sm90_taps_of(r, false, &s->taps)) return false;
+    const Sm90Side out = sm90_side(sm90_border(r, false), r->cout);
+    const Sm90Side in = sm90_side(sm90_border(r, true), r->cin);
     // the same number of taps in all groups
     s->columns = s->taps.span_w + 1, s->rows = s->taps.span_h + 1;
     for (int i = 0; i < s->taps.groups; i++)
         if (s->taps.group[i].count != s->columns * s->rows) return false;
     if (s->rows == 3 && s->columns == 3)
         s->a_chunks = 1;
-    else if (s->rows == 2 && s->columns == 2 && r->cout % 128 == 0)
+    else if (s->rows == 2 && s->columns == 2 && out.chunks % 2 == 0)
         s->a_chunks = 2;
     else
         return false;
@@ -269,8 +280,8 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
     s->boxes =
         (int)(ceil_div(r->output.w, s->box_w) *
               ceil_div(r->output.h, s->box_h) * r->output.d * r->output.n);
-    s->a_tiles = r->cout / (64 * s->a_chunks);
-    s->tiles = s->a_tiles * (r->cin / 64) * s->taps.groups;
+    s->a_tiles = out.chunks / s->a_chunks;
+    s->tiles = s->a_tiles * in.chunks * s->taps.groups;
     s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->boxes));
     s->count = s->tiles * s->warpgroups * s->columns * 8 * 128;
     s->shares = s->splits >= 32 ? 8 : s->splits >= 8 ? 4 : 1;
@@ -315,7 +326,7 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     CHECK(shape_of(r, &s));
 
     p.parts = (float4 *)workspace, p.boxes = s.boxes, p.splits = s.splits;
-    p.a_tiles = divisor(s.a_tiles), p.b_chunks = divisor(r->cin / 64);
+    p.a_tiles = divisor(s.a_tiles);
     p.boxes_w = divisor(ceil_div(r->output.w, s.box_w));
     p.boxes_h = divisor(ceil_div(r->output.h, s.box_h));
     p.planes = divisor(r->output.d);
@@ -339,18 +350,18 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     p.b_norm[1] = input.second.norm_on_load;
     const int one[3] = {1, 1, 1}, none[3] = {};
     const int a_box[2] = {s.box_w, s.box_h}, b_box[2] = {p.pitch, p.halo_h};
-    p.a_border = sm90_border(output.border, r->output.c);
-    p.b_border = sm90_border(input.border, r->input.c);
+    p.a_side = sm90_side(sm90_border(r, false), r->cout);
+    p.b_side = sm90_side(sm90_border(r, true), r->cin);
+    p.b_chunks = divisor(p.b_side.chunks);
     for (int t = 0; t < 2; t++) {
         const Operand &a = t ? output.second : output.first;
         const Operand &b = t ? input.second : input.first;
-        if (a.data &&
-            !sm90_map(a.data, type, sm90_part(output.border, r->output, t), one,
-                      none, a_box, &p.a[t], &p.a_extent))
+        if (a.data && !sm90_map(a.data, type, sm90_part(p.a_side, r->output, t),
+                                one, none, a_box, &p.a[t], &p.a_extent))
             return false;
         for (int k = 0; b.data && k < s.taps.source_classes; k++) {
-            if (!sm90_map(b.data, type, sm90_part(input.border, r->input, t),
-                          g->s, s.taps.residue[k], b_box,
+            if (!sm90_map(b.data, type, sm90_part(p.b_side, r->input, t), g->s,
+                          s.taps.residue[k], b_box,
                           &p.b[t * s.taps.source_classes + k], &p.b_extent[k]))
                 return false;
         }
@@ -373,7 +384,7 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     f.count = s.count, f.rows = s.rows;
     f.columns = divisor(s.columns * 8), f.warpgroups = divisor(s.warpgroups);
     f.a_tiles = p.a_tiles, f.b_chunks = p.b_chunks, f.a_chunks = s.a_chunks;
-    f.cin = r->cin;
+    f.a_side = p.a_side, f.b_side = p.b_side;
     f.filter = (int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin;
     f.w_step = g->s[2] * r->cin, f.h_step = g->s[1] * g->k[2] * r->cin;
     for (int i = 0; i < s.taps.groups; i++)

@@ -271,7 +271,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *to, int device)
     to->maxGridSize[1] = to->maxGridSize[2] = 65535;
     to->major = settings.capability / 10;
     to->minor = settings.capability % 10;
-    to->multiProcessorCount = 64;
+    // few with capability 9.0: its kernels are persistent, so that each block
+    // gets several tiles even of a small problem
+    to->multiProcessorCount = settings.capability == 90 ? 4 : 64;
     to->memoryBusWidth = 256;
     to->l2CacheSize = 4 << 20;
     to->canMapHostMemory = to->concurrentKernels = 1;

@@ -6,110 +6,52 @@
 #include "tests/cuda/kernels/bench.h"
 #include <stdlib.h>
 
-/* A layer; x2: channels of a second operand, 0: none; add: gradients are added;
- * norm: the operand has a deferred norm. The kernels that run: of y, dx, dw. */
+enum {
+    ADD = 1,  // gradients are added
+    NORM = 2, // the operand has a deferred norm
+    DW = 4,   // wgrad_sm90 takes dw; igemm_sm90 takes y and dx of all layers
+};
+
 typedef struct Layer {
     Shape shape;
-    int x2;
-    bool add, norm, y, dx, dw;
+    int x2; // channels of a second operand; 0: none
+    unsigned how;
 } Layer;
 
 static const Layer layers[] = {
     // boxes of 8 x 32, one and two tiles of filters, resident and streamed
-    {{OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
-     0,
-     false,
-     true,
-     true,
-     true,
-     true},
-    {{OP_conv, {1, 1, 40, 10, 128}, {64, 1, 3, 3, 128}, 1, 1, 1},
-     0,
-     true,
-     false,
-     true,
-     true,
-     true},
-    {{OP_conv, {1, 1, 60, 12, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
-     0,
-     false,
-     true,
-     true,
-     true,
-     true},
+    {{OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {1, 1, 40, 10, 128}, {64, 1, 3, 3, 128}, 1, 1, 1}, 0, ADD | DW},
+    {{OP_conv, {1, 1, 60, 12, 64}, {128, 1, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
+    // several tiles for each block: 4 blocks
+    {{OP_conv, {3, 1, 40, 24, 128}, {64, 1, 3, 3, 128}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {3, 1, 32, 24, 64}, {192, 1, 3, 3, 64}, 1, 1, 1}, 0, DW},
+    {{OP_conv, {5, 1, 16, 16, 64}, {128, 1, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
     // boxes of 16 x 16
-    {{OP_conv, {2, 1, 16, 16, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
-     0,
-     false,
-     true,
-     true,
-     true,
-     true},
     {{OP_conv, {1, 1, 14, 27, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
      0,
-     true,
-     true,
-     true,
-     true,
-     true},
+     ADD | NORM | DW},
     // an implicit concat
-    {{OP_conv, {1, 1, 32, 8, 64}, {64, 1, 3, 3, 192}, 1, 1, 1},
-     128,
-     false,
-     true,
-     true,
-     true,
-     true},
+    {{OP_conv, {1, 1, 32, 8, 64}, {64, 1, 3, 3, 192}, 1, 1, 1}, 128, NORM | DW},
+    // chunks of 64 channels that are padded
+    {{OP_conv, {1, 1, 32, 8, 32}, {64, 1, 3, 3, 32}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {1, 1, 32, 8, 104}, {96, 1, 3, 3, 104}, 1, 1, 1},
+     0,
+     ADD | NORM | DW},
+    {{OP_conv, {1, 1, 32, 8, 96}, {96, 1, 3, 3, 152}, 1, 1, 1}, 56, NORM | DW},
     // 3-D, windows of one, strides, transposed
-    {{OP_conv, {1, 3, 16, 16, 64}, {64, 3, 3, 3, 64}, 1, 1, 1},
-     0,
-     false,
-     true,
-     true,
-     true,
-     true},
-    {{OP_conv, {1, 1, 32, 8, 128}, {64, 1, 1, 1, 128}, 1, 0, 1},
-     0,
-     false,
-     true,
-     true,
-     true,
-     false},
-    {{OP_conv, {1, 1, 32, 64, 64}, {128, 1, 4, 4, 64}, 2, 1, 1},
-     0,
-     false,
-     true,
-     true,
-     true,
-     true},
-    {{OP_conv, {1, 4, 32, 32, 64}, {128, 4, 4, 4, 64}, 2, 1, 1},
-     0,
-     false,
-     true,
-     true,
-     true,
-     true},
-    {{OP_conv, {1, 1, 32, 32, 64}, {64, 1, 3, 3, 64}, 2, 1, 1},
-     0,
-     false,
-     true,
-     true,
-     true,
-     false},
-    {{OP_upconv, {1, 1, 16, 16, 128}, {128, 1, 2, 2, 64}, 2, 0, 1},
-     0,
-     false,
-     true,
-     true,
-     true,
-     false},
+    {{OP_conv, {1, 3, 16, 16, 64}, {64, 3, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {1, 1, 32, 8, 128}, {64, 1, 1, 1, 128}, 1, 0, 1}, 0, NORM},
+    {{OP_conv, {1, 1, 32, 64, 64}, {128, 1, 4, 4, 64}, 2, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {1, 4, 32, 32, 64}, {128, 4, 4, 4, 64}, 2, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {1, 1, 32, 32, 64}, {64, 1, 3, 3, 64}, 2, 1, 1}, 0, NORM},
+    {{OP_upconv, {1, 1, 16, 16, 128}, {128, 1, 2, 2, 64}, 2, 0, 1}, 0, NORM},
     {{OP_upconv, {1, 2, 16, 16, 128}, {128, 4, 4, 4, 64}, 2, 1, 1},
      0,
-     false,
-     true,
-     true,
-     true,
-     true},
+     NORM | DW},
+    {{OP_upconv, {1, 1, 32, 16, 128}, {256, 1, 4, 4, 64}, 2, 1, 1},
+     128,
+     NORM | DW},
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
 
@@ -136,8 +78,8 @@ static void families_agree(Precision p, const Layer *l)
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(s);
     hopper(false);
-    const Tensor x = l->norm ? deferred_linear(&b, s->x, &h)
-                             : uniform(&b, s->x, type, -1, 1);
+    const Tensor x = (l->how & NORM) ? deferred_linear(&b, s->x, &h)
+                                     : uniform(&b, s->x, type, -1, 1);
     Dims second = s->x;
     second.c = l->x2;
     const Tensor x2 =
@@ -160,24 +102,24 @@ static void families_agree(Precision p, const Layer *l)
         dw[i] = uniform(&b, s->w, F32, -1, 1);
         hopper(i == 0);
         Call c = {.attr = &attr, .x = {&x, &w, &bias}, .y = &y[i]};
-        if (l->norm) c.x_norm[0] = &h.deferred_norm;
+        if (l->how & NORM) c.x_norm[0] = &h.deferred_norm;
         if (l->x2) c.x[X2] = &x2;
         emu_reset_counts();
         run(&b, &c);
-        expect_kernel("igemm_sm90_kernel", !i && l->y);
+        expect_kernel("igemm_sm90_kernel", !i);
         c.dy = &dz, c.dx[0] = &dx[i], c.dx[1] = &dw[i];
         if (l->x2) c.dx[X2] = &dx2[i];
-        c.fresh = l->add ? 0 : ~0u;
+        c.fresh = (l->how & ADD) ? 0 : ~0u;
         emu_reset_counts();
         run(&b, &c);
-        expect_kernel("igemm_sm90_kernel", !i && l->dx);
-        expect_kernel("wgrad_sm90_kernel", !i && l->dw);
+        expect_kernel("igemm_sm90_kernel", !i);
+        expect_kernel("wgrad_sm90_kernel", !i && (l->how & DW));
     }
 
     // an added gradient is rounded twice
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
     near(&b, &y[0], &y[1], unit * unit);
-    near(&b, &dx[0], &dx[1], unit * unit * (l->add ? 4 : 1));
+    near(&b, &dx[0], &dx[1], unit * unit * ((l->how & ADD) ? 4 : 1));
     if (l->x2) near(&b, &dx2[0], &dx2[1], unit * unit);
     near(&b, &dw[0], &dw[1], 1e-10);
     bench_close(&b);
@@ -237,6 +179,7 @@ TEST(sm90_statistics)
         {OP_conv, {2, 1, 16, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
         {OP_conv, {1, 1, 14, 27, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
         {OP_upconv, {1, 1, 16, 16, 64}, {64, 1, 2, 2, 64}, 2, 0, 1},
+        {OP_conv, {1, 1, 30, 16, 64}, {56, 1, 3, 3, 64}, 1, 1, 1},
     };
     emu_set_device(90, 1, "ok", (size_t)2 << 30);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
