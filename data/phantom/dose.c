@@ -207,6 +207,12 @@ static void soften(float *v, int n, int step)
     }
 }
 
+/* Is slice w of a column in the body, and its ray open? */
+static bool is_lit(const float *column, const float *open, int w)
+{
+    return column[w] > 0 && open[w * E] > 0;
+}
+
 /* Adds one beam from direction (cd, ch) to `dose`. `level` has the highest
  * prescription of each voxel, `open` is E x E: rays of a slice. */
 static void add_beam(float cd, float ch, const float *body, const float *level,
@@ -229,24 +235,32 @@ static void add_beam(float cd, float ch, const float *body, const float *level,
         for (int ray = 0; ray < E; ray++) soften(open + ray, E, E);
     }
 
-    for (int w = 0; w < E; w++)
-        for (int d = 0; d < E; d++)
-            for (int h = 0; h < E; h++) {
-                const int32_t i = index_of(d, h, w);
-                if (body[i] == 0) continue;
-                float y = (float)d - half, x = (float)h - half, depth = 0;
-                int ray = (int)floorf(-ch * y + cd * x + half + 0.5f);
-                float in = open[w * E + (ray < 0 ? 0 : ray < E ? ray : E - 1)];
-                if (in <= 0) continue;
-                // back to the source, two voxels per step
-                for (float t = 2; t < E; t += 2) {
-                    int a = (int)floorf((float)d - cd * t + 0.5f);
-                    int c = (int)floorf((float)h - ch * t + 0.5f);
-                    if (a < 0 || a >= E || c < 0 || c >= E) break;
-                    depth += 2 * body[index_of(a, c, w)];
-                }
-                dose[i] += in * expf(-depth / REACH);
+    // a column has one ray and one path to the source, in all its slices
+    for (int d = 0; d < E; d++)
+        for (int h = 0; h < E; h++) {
+            const float *column = body + index_of(d, h, 0);
+            float y = (float)d - half, x = (float)h - half, depth[E] = {0};
+            int ray = (int)floorf(-ch * y + cd * x + half + 0.5f);
+            const float *in = open + (ray < 0 ? 0 : ray < E ? ray : E - 1);
+            int from = 0, to = E; // slices with dose
+            while (from < to && !is_lit(column, in, from)) from++;
+            while (from < to && !is_lit(column, in, to - 1)) to--;
+            if (from == to) continue;
+
+            // back to the source, two voxels per step
+            for (float t = 2; t < E; t += 2) {
+                int a = (int)floorf((float)d - cd * t + 0.5f);
+                int c = (int)floorf((float)h - ch * t + 0.5f);
+                if (a < 0 || a >= E || c < 0 || c >= E) break;
+                const float *at = body + index_of(a, c, 0);
+                for (int w = from; w < to; w++) depth[w] += 2 * at[w];
             }
+
+            float *sum = dose + index_of(d, h, 0);
+            for (int w = from; w < to; w++)
+                if (is_lit(column, in, w))
+                    sum[w] += in[w * E] * expf(-depth[w] / REACH);
+        }
 }
 
 /* Computes the dose in Gy and its mask: above 1 Gy, the lowest isodose of a
