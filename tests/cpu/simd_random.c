@@ -77,6 +77,11 @@ TEST(dropout_has_the_bits_of_the_plain_loops)
     REQUIRE(pool_open(2, &pool));
     // a sanitized build takes a part of the cases, with all values of each loop
     const size_t stride = given_once() ? 5 : 1;
+    Arena all = {0};
+    int64_t longest = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (numel(shapes[i]) > longest) longest = numel(shapes[i]);
+    float *from = numbers(&all, longest, 1), *old = numbers(&all, longest, 2);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes * 32; i += stride) {
         const Dims s = shapes[i / 32];
         const int which = i % 4, add = i / 16 % 2;
@@ -85,10 +90,15 @@ TEST(dropout_has_the_bits_of_the_plain_loops)
         Attr attr = op_default(which / 2 ? OP_spatial_dropout : OP_dropout);
         attr.dropout.p = p[i / 4 % 4]; // the first attribute of both
         Step step = {.seed = 77, .count = 5, .shard = {.first = 3}};
-        float *from = numbers(&mem, numel(s), 1), *to[2];
+        // of exactly this extent, so that a sanitizer sees a read beyond it
+        float *x = ARENA_NEW(&mem, float, numel(s)), *to[2];
+        REQUIRE(x);
+        memcpy(x, from, bytes);
         for (int k = 0; k < 2; k++) {
-            to[k] = numbers(&mem, numel(s), 2);
-            Tensor in = {.dim = s, .type = F32, .data = from};
+            to[k] = ARENA_NEW(&mem, float, numel(s));
+            REQUIRE(to[k]);
+            memcpy(to[k], old, bytes);
+            Tensor in = {.dim = s, .type = F32, .data = x};
             Tensor out = {.dim = s, .type = F32, .data = to[k]};
             Call c = {.attr = &attr,
                       .step = &step,
@@ -106,5 +116,6 @@ TEST(dropout_has_the_bits_of_the_plain_loops)
         EXPECT(!memcmp(to[0], to[1], bytes));
         arena_release(&mem);
     }
+    arena_release(&all);
     pool_close(pool);
 }

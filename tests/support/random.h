@@ -27,7 +27,12 @@ static inline float *numbers(Arena *mem, int64_t n, uint32_t sample)
     Rng r = {.seed = 3, .stream = RNG_TEST, .sample = sample};
     float *p = ARENA_NEW(mem, float, n);
     REQUIRE(p);
-    for (int64_t i = 0; i < n; i++) p[i] = rng_normal(&r, (uint32_t)i);
+    for (int64_t i = 0; i < n; i += 2) {
+        float pair[2]; // a draw has two numbers
+        rng_normal_pair(&r, (uint32_t)(i / 2), pair);
+        p[i] = pair[0];
+        if (i + 1 < n) p[i + 1] = pair[1];
+    }
     return p;
 }
 #endif
