@@ -32,7 +32,11 @@ EMU_CXX   = $(CXX) -std=c++17 -DSEG_SM90 -ffp-contract=off -Wall -Wextra -Wshado
 EMU_HOST  := $(EMU)/backend.o $(EMU)/table.o \
              $(filter-out $(BUILD)/engine/backend/backend.o $(BUILD)/cuda/%,$(LIB_OBJ))
 
-emulated: $(foreach v,$(EMU_VARIANTS),$(EMU)/$v/run $(EMU_BARE:%=$(EMU)/$v/%)) \
+# the kernels in the checked build, for CI, soaks and `make emulated`: see tests/all
+EMU_RUNS  := plain $(if $(CI)$(filter soak emulated,$(MAKECMDGOALS)),checked)
+
+emulated: $(EMU_RUNS:%=$(EMU)/%/run) \
+          $(foreach v,$(EMU_VARIANTS),$(EMU_BARE:%=$(EMU)/$v/%)) \
           $(EMU)/plain/segengine $(EMU)/plain/sweep
 
 $(EMU)/%.o: tests/cuda/emulator/%.cc $(BUILD)/settings
