@@ -19,7 +19,7 @@ template <Sm90Way WAY> bool place(IgemmSm90Params *p, int stages)
     typedef Sm90Shape<WAY> Shape;
     const int room =
         SM90_SHARED_MOST - 2 * Shape::ROOM - SM90_BARRIERS - SM90_BOX_SUMS;
-    p->resident = WAY == SM90_NARROW && p->filter_tiles.by == 1 &&
+    p->resident = !Shape::SHARED && p->filter_tiles.by == 1 &&
                   p->classes.by == 1 && stages <= SM90_SLOTS &&
                   stages * Shape::STAGE + 3 * p->halo_room <= room;
     p->slots = p->resident ? stages : 4;
@@ -31,22 +31,55 @@ template <Sm90Way WAY> bool place(IgemmSm90Params *p, int stages)
     return p->buffers >= 2;
 }
 
+/* Sets groups and taps. Returns the number of taps: for pairs, four source
+ * positions for each tap along d and h. */
+int set_taps(const Sm90Taps *from, bool pairs, IgemmSm90Params *p)
+{
+    int count = 0;
+    memcpy(p->cls, from->cls, sizeof p->cls);
+    memcpy(p->group, from->group, sizeof p->group);
+    for (int i = 0; i < from->groups; i++) {
+        Sm90Group *g = &p->group[i];
+        const int first = g->first, taps = g->count;
+        g->first = (uint8_t)count;
+        if (pairs) g->w = -1; // the halo begins a pair before the box
+        for (int k = first; k < first + taps; k++)
+            for (int w = 0; w < (pairs ? 4 : 1); w++) {
+                const int row = from->tap[k].h * p->pitch + from->tap[k].w;
+                // position 0 is the second of its pair, 64 bytes into the row
+                const int bytes =
+                    row * SM90_ROW + (pairs ? (w + 1) * SM90_ROW / 2 : 0);
+                p->tap[count++] = {(uint16_t)(bytes / 16),
+                                   (uint8_t)from->tap[k].filter, (uint8_t)w};
+            }
+        g->count = (uint8_t)(count - g->first);
+    }
+    return count;
+}
+
 /* Everything but addresses. False: the family does not take the pass. */
 bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Taps *taps,
                IgemmSm90Params *p)
 {
     const int channels = dgrad ? r->input.c : r->output.c;
-    const Dims to = class_dims(r, dgrad);
-    if (igemm_tile_wanted() || !sm90_takes(r) ||
-        !sm90_taps_of(r, dgrad, taps) || !sm90_box(to, &p->box_w, &p->box_h))
+    const bool pairs = sm90_takes_pairs(r);
+    const ConvProblem seen = pairs ? sm90_pairs(r) : *r;
+    const Dims to = class_dims(&seen, dgrad);
+    if (igemm_tile_wanted() || !(pairs || sm90_takes(r)) ||
+        !sm90_taps_of(&seen, dgrad, taps) ||
+        !sm90_box(to, &p->box_w, &p->box_h) || (pairs && p->box_w == 16))
         return false;
-    p->from = sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin);
-    p->to = sm90_side(sm90_border(r, dgrad), channels);
-    *way = p->box_w == 16     ? SM90_SMALL
+    p->from =
+        sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin, pairs);
+    p->to = sm90_side(sm90_border(r, dgrad), channels, pairs);
+    *way = pairs              ? SM90_PAIR
+           : p->box_w == 16   ? SM90_SMALL
            : p->to.chunks % 2 ? SM90_NARROW
                               : SM90_WIDE;
     p->second_w = *way == SM90_SMALL ? 8 : 0;
-    p->pitch = p->box_w + taps->span_w, p->halo_h = p->box_h + taps->span_h;
+    // the positions around a pair belong to three pairs
+    p->pitch = p->box_w + (pairs ? 2 : taps->span_w);
+    p->halo_h = p->box_h + taps->span_h;
     p->halo_bytes = p->pitch * p->halo_h * SM90_ROW;
     p->halo_room = (int)ceil_div(p->halo_bytes, 1024) * 1024;
     p->channels = channels;
@@ -60,15 +93,10 @@ bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Taps *taps,
                           p->boxes_w.by * p->boxes_h.by * to.d * to.n;
     if (tiles > INT32_MAX / 2) return false;
     p->tiles = (int)tiles;
-    memcpy(p->cls, taps->cls, sizeof p->cls);
-    memcpy(p->group, taps->group, sizeof p->group);
-    for (int i = 0; i < taps->taps; i++)
-        p->tap[i] = {(uint16_t)((taps->tap[i].h * p->pitch + taps->tap[i].w) *
-                                SM90_ROW / 16),
-                     (uint8_t)taps->tap[i].filter};
-    const int stages = taps->taps * p->from.chunks;
+    const int stages = set_taps(taps, pairs, p) * p->from.chunks;
     return *way == SM90_WIDE     ? place<SM90_WIDE>(p, stages)
            : *way == SM90_NARROW ? place<SM90_NARROW>(p, stages)
+           : *way == SM90_PAIR   ? place<SM90_PAIR>(p, stages)
                                  : place<SM90_SMALL>(p, stages);
 }
 
@@ -108,27 +136,37 @@ bool launch(const ConvProblem *r, bool dgrad, Sm90Way way,
         return launch<SM90_WIDE, D>(r, dgrad, p);
     case SM90_NARROW:
         return launch<SM90_NARROW, D>(r, dgrad, p);
+    case SM90_PAIR:
+        return launch<SM90_PAIR, D>(r, dgrad, p);
     default:
         return launch<SM90_SMALL, D>(r, dgrad, p);
     }
 }
 
 /* The filter (cout, taps, cin) as a tensor map: 64 source channels of one tap
- * by the result channels of a tile. */
+ * by the result channels of a tile. For pairs (cout, kd x kh, kw, cin): 32 by
+ * 32 channels of one tap. */
 bool filter_map(const ConvProblem *r, bool dgrad, Sm90Way way, const void *w,
                 Dtype type, TensorMap *out)
 {
     const Window *g = &r->win;
-    const int taps = g->k[0] * g->k[1] * g->k[2];
+    const int taps = g->k[0] * g->k[1] * g->k[2], wide = g->k[2];
+    const int64_t row = (int64_t)r->cin * 2;
     TensorMapSpec m = {};
     m.data = w, m.type = type;
-    m.extent[0] = r->cin, m.extent[1] = taps, m.extent[2] = r->cout;
-    m.extent[3] = m.extent[4] = 1;
-    m.stride[1] = (int64_t)r->cin * 2, m.stride[2] = m.stride[1] * taps;
-    m.stride[3] = m.stride[4] = m.stride[2] * r->cout;
-    m.box[0] = 64, m.box[1] = m.box[3] = m.box[4] = 1;
-    m.box[2] = !dgrad && way == SM90_WIDE ? 128 : 64;
-    m.swizzle = SM90_ROW;
+    m.extent[0] = r->cin, m.extent[4] = 1, m.stride[1] = row;
+    m.stride[4] = row * taps * r->cout;
+    m.box[1] = m.box[2] = m.box[3] = m.box[4] = 1;
+    if (way == SM90_PAIR) {
+        m.extent[1] = wide, m.extent[2] = taps / wide, m.extent[3] = r->cout;
+        m.stride[2] = row * wide, m.stride[3] = row * taps;
+        m.box[0] = m.box[3] = 32, m.swizzle = 64;
+    } else {
+        m.extent[1] = taps, m.extent[2] = r->cout, m.extent[3] = 1;
+        m.stride[2] = row * taps, m.stride[3] = m.stride[4];
+        m.box[0] = 64, m.box[2] = !dgrad && way == SM90_WIDE ? 128 : 64;
+        m.swizzle = SM90_ROW;
+    }
     return tensor_map_encode(&m, out);
 }
 
@@ -141,8 +179,8 @@ IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
     IgemmSm90Params p = {};
     f.takes = params_of(r, dgrad, &f.way, &taps, &p);
     if (f.takes)
-        f.sum_parts =
-            p.tiles / (int)p.filter_tiles.by * (f.way == SM90_SMALL ? 2 : 1);
+        f.sum_parts = p.tiles / (int)p.filter_tiles.by *
+                      (f.way == SM90_SMALL || f.way == SM90_PAIR ? 2 : 1);
     return f;
 }
 

@@ -13,7 +13,15 @@
  * the deferred norm of the operand to halos in shared memory. Warpgroups 1 and
  * 2 multiply and store. A stride divides taps and positions into residue
  * classes, as in igemm.cuh: the source of fprop and the result of dgrad are
- * then tensor maps of every s-th position. */
+ * * then tensor maps of every s-th position.
+ *
+ * Pairs: tensors of 32 channels are seen as rows of 64, two neighbouring
+ * positions along w. A tile has 2 x 32 rows, (position of the pair, channel),
+ * by 256 pairs. The 3 taps along w of the first position of a pair are source
+ * positions 0, 1, 2 of the four around the pair, those of the second 1, 2, 3:
+ * the filter tile of source position j has the tap j for the first 32 rows, j -
+ * 1 for the others, and TMA fills taps that do not exist with zeros. So 3 of 4
+ * products count, where padding to 64 channels would use 1 of 4. */
 #ifndef SEG_CUDA_CONV_IGEMM_SM90_H
 #define SEG_CUDA_CONV_IGEMM_SM90_H
 #include "cuda/conv/conv.cuh"
@@ -32,15 +40,17 @@ enum {
     SM90_BARRIERS = 1024, // bytes before the tiles, for mbarriers
     SM90_BOX_SUMS = 1024, // bytes after them: 128 floats for each warpgroup
     SM90_BUFFERS = 4,     // most halos, and most stages of filters
-    SM90_SLOTS = 16,
+    SM90_SLOTS = 24,
     SM90_PROCESSORS = 132, // multiprocessors of an H100
 };
 
 /* The channels of one side, in one tensor or two (an implicit concat): chunks
- * of 64 channels of either, the last one padded with zeros. */
+ * of 64 channels of either, the last one padded with zeros. For pairs a chunk
+ * is a tensor of 32 channels. */
 struct Sm90Side {
     int chunks, border; // of both tensors; of the first
     int channels[2];
+    int size; // channels of a chunk, 64 or 32
 };
 
 /* Source positions of one residue class: extents of its tensor map. */
@@ -57,7 +67,8 @@ struct Sm90Group {
 
 struct Sm90Tap {
     uint16_t offset; // from the halo's start, in units of 16 bytes
-    uint8_t filter;  // the tap of the filter
+    uint8_t filter;  // the tap of the filter; of pairs the one along d and h,
+    uint8_t w;       // and the source position, 0 to 3 of those around the pair
 };
 
 /* A residue class of the result: its groups of taps. */
@@ -93,7 +104,7 @@ struct IgemmSm90Params {
 
 /* The work of the two multiplying warpgroups. Each computes 64 channels by
  * a number of positions, see Sm90Shape. */
-enum Sm90Way { SM90_WIDE, SM90_NARROW, SM90_SMALL, SM90_WAYS };
+enum Sm90Way { SM90_WIDE, SM90_NARROW, SM90_SMALL, SM90_PAIR };
 
 /* Does the family take the pass, and how? Extents, precision and attributes
  * decide. */

@@ -9,8 +9,12 @@ template <Sm90Way WAY> struct Sm90Shape {
     enum {
         POSITIONS = WAY == SM90_SMALL ? 128 : 256,
         FILTERS = WAY == SM90_WIDE ? 2 : 1,
-        SHARED = WAY != SM90_NARROW,
-        STAGE = FILTERS * SM90_TILE,              // bytes of a stage of filters
+        SHARED = WAY == SM90_WIDE || WAY == SM90_SMALL,
+        PAIR = WAY == SM90_PAIR,
+        // bytes of a row of a filter tile, products of a stage
+        FILTER_ROW = PAIR ? 64 : SM90_ROW,
+        PRODUCTS = PAIR ? 2 : 4,
+        STAGE = FILTERS * 64 * FILTER_ROW,        // bytes of a stage of filters
         ROOM = SHARED ? POSITIONS * SM90_ROW : 0, // bytes to stage results
         READERS = SHARED ? 8 : 4,                 // warps that read a stage
         THREADS = 384,
@@ -88,7 +92,18 @@ static __device__ __forceinline__ void sm90_produce(
             const int m = fs.filter * Shape::FILTERS;
             const int at = p.tap[tap].filter;
             mbarrier_expect(bar, Shape::STAGE);
-            if (DGRAD) {
+            if (Shape::PAIR) {
+                const int c = sm90_chunk(p.to, m).all, j = p.tap[tap].w;
+#pragma unroll
+                for (int i = 0; i < 2; i++) { // the positions of a pair
+                    if (DGRAD)
+                        tma_load(to + i * Shape::STAGE / 2, &p.filter, c,
+                                 2 - j + i, at, k, 0, bar);
+                    else
+                        tma_load(to + i * Shape::STAGE / 2, &p.filter, k, j - i,
+                                 at, c, 0, bar);
+                }
+            } else if (DGRAD) {
 #pragma unroll
                 for (int i = 0; i < Shape::FILTERS; i++)
                     tma_load(to + i * SM90_TILE, &p.filter,
@@ -136,8 +151,8 @@ static __device__ __forceinline__ void sm90_norm_halos(const IgemmSm90Params &p,
                 const Sm90Chunk chunk = sm90_chunk(p.from, k);
                 mbarrier_wait(full + r.at, r.phase);
                 sm90_norm_tile<D>(halos + r.at * p.halo_room, halo,
-                                  p.norm[chunk.tensor], chunk.channel,
-                                  p.from.channels[chunk.tensor]);
+                                  p.norm[chunk.tensor], chunk.channel, p.from,
+                                  chunk.tensor);
                 fence_async_shared();
                 __syncwarp();
                 if ((int)threadIdx.x % WARP == 0)
@@ -147,34 +162,44 @@ static __device__ __forceinline__ void sm90_norm_halos(const IgemmSm90Params &p,
     }
 }
 
-/* Stores the sums of n values and of their squares, from sums about `about`. */
-static __device__ __forceinline__ void sm90_store_sums(double *to, int channels,
-                                                       int n, float about,
-                                                       float sum, float square)
+/* The destination of the sums of a tile: rows of the tile are `size` channels
+ * from `first` on, of one part or of two neighbouring ones. */
+struct Sm90Sums {
+    double *parts;
+    int channels, first, size;
+};
+
+/* Stores the sums of n values of a row and of their squares, from sums about
+ * `about`. */
+static __device__ __forceinline__ void sm90_store_sums(const Sm90Sums &to,
+                                                       int row, int n,
+                                                       float about, float sum,
+                                                       float square)
 {
+    const int c = to.first + row % to.size;
+    if (c >= to.channels) return;
+    double *at = to.parts + row / to.size * 2 * to.channels + c;
     const double a = (double)about, s = (double)sum;
-    to[0] = s + n * a;
-    to[channels] = (double)square + 2 * a * s + n * a * a;
+    at[0] = s + n * a;
+    at[to.channels] = (double)square + 2 * a * s + n * a * a;
 }
 
 /* The sums of a box that is not inside of the result, from the staged values;
- * by 128 threads. left: channels from the first on. sums: 128 floats of shared
- * memory. */
+ * by 128 threads. sums: 128 floats of shared memory. */
 template <Dtype D>
 static __device__ __forceinline__ void sm90_box_sums(const char *staged,
                                                      int lines, int columns,
                                                      int own, int barrier,
-                                                     float *sums, double *to,
-                                                     int channels, int left)
+                                                     float *sums,
+                                                     const Sm90Sums &to)
 {
-    const int c = own % SM90_CHANNELS, odd = own / SM90_CHANNELS;
+    const int row = own % 64, odd = own / 64;
     const int n = max(lines, 0) * max(columns, 0);
     auto value = [&](int i) {
         const uint32_t at =
             (uint32_t)(i / columns * 8 + i % columns) * SM90_ROW +
-            (uint32_t)c * 2;
-        return Stored<D>::unpack(*(const uint16_t *)(staged + swizzled_128(at)))
-            .x;
+            (uint32_t)row * 2;
+        return unpack_pair<D>(*(const uint16_t *)(staged + swizzled_128(at))).x;
     };
     const float about = n ? value(0) : 0;
     float sum = 0, square = 0;
@@ -183,11 +208,11 @@ static __device__ __forceinline__ void sm90_box_sums(const char *staged,
         const float x = value(i) - about;
         sum += x, square = fmaf(x, x, square);
     }
-    if (odd) sums[c] = sum, sums[SM90_CHANNELS + c] = square;
+    if (odd) sums[row] = sum, sums[64 + row] = square;
     named_barrier(barrier, 128);
-    if (!odd && c < left)
-        sm90_store_sums(to + c, channels, n, about, sum + sums[c],
-                        square + sums[SM90_CHANNELS + c]);
+    if (!odd)
+        sm90_store_sums(to, row, n, about, sum + sums[row],
+                        square + sums[64 + row]);
 }
 
 /* SUMS: the sums of y and y^2 are stored. */
@@ -237,9 +262,12 @@ __global__ void __launch_bounds__(384, 1)
 
     setmaxnreg_inc<208>();
     uint64_t *seen = norms ? ready : full;
+    // in a filter tile of pairs, MN-major, the second 32 rows begin after 32
+    // rows of 64 bytes; K-major they follow
     const uint64_t a0 = wgmma_descriptor(
-        filters + (Shape::FILTERS == 2 ? group * SM90_TILE : 0), 16, 1024,
-        SWIZZLE_128);
+        filters + (Shape::FILTERS == 2 ? group * SM90_TILE : 0),
+        Shape::STAGE / 2, 8 * Shape::FILTER_ROW,
+        Shape::PAIR ? SWIZZLE_64 : SWIZZLE_128);
     const uint64_t b0 = wgmma_advance(
         wgmma_descriptor(halos, 16, (uint32_t)p.pitch * SM90_ROW, SWIZZLE_128),
         group ? (uint32_t)p.second_w * SM90_ROW : 0);
@@ -281,9 +309,11 @@ __global__ void __launch_bounds__(384, 1)
                     const uint64_t b = b1 + p.tap[first + s].offset;
                     wgmma_fence();
 #pragma unroll
-                    for (int q = 0; q < 4; q++)
+                    for (int q = 0; q < Shape::PRODUCTS; q++)
                         WgmmaProduct<NP, D, DGRAD, false>::issue(
-                            d, wgmma_advance(a, q * (DGRAD ? 2048 : 32)),
+                            d,
+                            wgmma_advance(
+                                a, q * (DGRAD ? 16 * Shape::FILTER_ROW : 32)),
                             wgmma_advance(b, q * 32),
                             (last_stage >= 0) | (q > 0));
                     wgmma_commit();
@@ -317,8 +347,11 @@ __global__ void __launch_bounds__(384, 1)
         if (p.bias) {
             const int chunk = chunk_of<Shape>(sm90_coord(p, opaque(t)), group);
 #pragma unroll
-            for (int r = 0; r < 2; r++)
-                bias[r] = p.bias[chunk * SM90_CHANNELS + line + 8 * r];
+            for (int r = 0; r < 2; r++) {
+                const int channel =
+                    chunk * p.to.size + (line + 8 * r) % p.to.size;
+                if (channel < p.channels) bias[r] = p.bias[channel];
+            }
         }
 
         // sums of the stored values about the first one
@@ -336,10 +369,10 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 const float *from = d + i * 8 + k * 2;
-                v[k] = Stored<D>::pack(from[0] + bias[k % 2],
-                                       from[1] + bias[k % 2]);
+                v[k] =
+                    pack_pair<D>(from[0] + bias[k % 2], from[1] + bias[k % 2]);
                 if (!SUMS) continue;
-                const float2 x = Stored<D>::unpack(v[k]);
+                const float2 x = unpack_pair<D>(v[k]);
                 const float x0 = x.x - first[k % 2], x1 = x.y - first[k % 2];
                 sum[k % 2] += x0 + x1;
                 square[k % 2] = fmaf(x0, x0, square[k % 2]);
@@ -365,23 +398,22 @@ __global__ void __launch_bounds__(384, 1)
         }
         if (SUMS) {
             const int lines = p.result.h - at.h, columns = p.result.w - w0;
-            const int each = SHARED && Shape::FILTERS == 1 ? 2 : 1;
+            // parts of a box: warpgroups with positions of their own, or the
+            // two positions of a pair
+            const int each = WAY == SM90_SMALL || WAY == SM90_PAIR ? 2 : 1;
             const int part = (at.box * (int)p.classes.by + at.cls) * each +
-                             (each == 2 ? group : 0);
-            double *to =
-                p.sums + (int64_t)part * 2 * p.channels + chunk * SM90_CHANNELS;
-            const int left = p.channels - chunk * SM90_CHANNELS;
+                             (WAY == SM90_SMALL ? group : 0);
+            const Sm90Sums to = {p.sums + (int64_t)part * 2 * p.channels,
+                                 p.channels, chunk * p.to.size, p.to.size};
             if (lines < NP / 8 || columns < 8) // not inside of the result
                 sm90_box_sums<D>(room, min(lines, NP / 8), min(columns, 8), own,
-                                 1 + group, box_sums + group * 128, to,
-                                 p.channels, left);
+                                 1 + group, box_sums + group * 128, to);
             else
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const float s = quad_sum(sum[r]), q = quad_sum(square[r]);
-                    if (lane % 4 == 0 && line + 8 * r < left)
-                        sm90_store_sums(to + line + 8 * r, p.channels, NP,
-                                        first[r], s, q);
+                    if (lane % 4 == 0)
+                        sm90_store_sums(to, line + 8 * r, NP, first[r], s, q);
                 }
         }
         if (!SHARED && own == 0) {

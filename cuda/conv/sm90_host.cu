@@ -95,23 +95,51 @@ int sm90_border(const ConvProblem *r, bool input)
     return c->x[0]->dim.c;
 }
 
-bool sm90_takes(const ConvProblem *r)
+static bool takes_window(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    if (precision_copy(r->c->precision) == F32 || !gpu_is_hopper())
-        return false;
-    // TMA wants rows of a multiple of 16 bytes
-    if (g->groups != 1 || r->cin % 8 || r->cout % 8) return false;
-    const int in = sm90_side(sm90_border(r, true), r->cin).chunks;
-    const int out = sm90_side(sm90_border(r, false), r->cout).chunks;
-    if ((int64_t)in * out * SM90_CHANNELS * SM90_CHANNELS >
-        2 * (int64_t)r->cin * r->cout)
+    if (precision_copy(r->c->precision) == F32 || !gpu_is_hopper() ||
+        g->groups != 1)
         return false;
     for (int a = 0; a < 3; a++) {
         if (g->dil[a] != 1 || g->s[a] > 2 || g->k[a] > 4) return false;
         if (g->s[a] == 2 && ((&r->input.d)[a] % 2 || g->k[a] < 2)) return false;
     }
     return true;
+}
+
+bool sm90_takes(const ConvProblem *r)
+{
+    // TMA wants rows of a multiple of 16 bytes
+    if (!takes_window(r) || r->cin % 8 || r->cout % 8) return false;
+    const int in = sm90_side(sm90_border(r, true), r->cin).chunks;
+    const int out = sm90_side(sm90_border(r, false), r->cout).chunks;
+    return (int64_t)in * out * SM90_CHANNELS * SM90_CHANNELS <=
+           2 * (int64_t)r->cin * r->cout;
+}
+
+bool sm90_takes_pairs(const ConvProblem *r)
+{
+    const Window *g = &r->win;
+    if (!takes_window(r) || g->k[2] != 3 || g->lo[2] != 1 || g->s[0] != 1 ||
+        g->s[1] != 1 || g->s[2] != 1 || r->input.w % 2 ||
+        r->output.w != r->input.w)
+        return false;
+    for (int side = 0; side < 2; side++) {
+        const Sm90Side s =
+            sm90_side(sm90_border(r, side), side ? r->cin : r->cout, true);
+        if (s.channels[0] != 32 || s.channels[1] % 32 || s.channels[1] > 32)
+            return false;
+    }
+    return true;
+}
+
+ConvProblem sm90_pairs(const ConvProblem *r)
+{
+    ConvProblem p = *r;
+    p.input.w /= 2, p.output.w /= 2;
+    p.win.k[2] = 1, p.win.lo[2] = 0;
+    return p;
 }
 
 bool sm90_taps_of(const ConvProblem *r, bool dgrad, Sm90Taps *out)

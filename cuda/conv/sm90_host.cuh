@@ -20,6 +20,12 @@ struct Sm90Taps {
 /* Do precision, channels, strides and the GPU allow the family? Chunks of 64
  * channels may be padded with zeros, up to twice the products in all. */
 bool sm90_takes(const ConvProblem *r);
+/* Is the problem one of pairs, with this GPU? All tensors have 32 channels, an
+ * even width, and the window is 3 wide, padded by 1, with stride 1. */
+bool sm90_takes_pairs(const ConvProblem *r);
+/* The problem of pairs along d and h: half as wide, with a window of one along
+ * w. */
+ConvProblem sm90_pairs(const ConvProblem *r);
 /* The first tensor's channels of an implicit concat on the side of the input or
  * the output; 0: one tensor. */
 int sm90_border(const ConvProblem *r, bool input);
@@ -36,20 +42,23 @@ bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
               Sm90Extent *extent);
 
 /* The side of c channels, the first `border` (0: all) in the first tensor. */
-static inline Sm90Side sm90_side(int border, int c)
+static inline Sm90Side sm90_side(int border, int c, bool pairs = false)
 {
     Sm90Side s = {};
+    s.size = pairs ? SM90_CHANNELS / 2 : SM90_CHANNELS;
     s.channels[0] = border ? border : c;
     s.channels[1] = c - s.channels[0];
-    s.border = (int)ceil_div(s.channels[0], SM90_CHANNELS);
-    s.chunks = s.border + (int)ceil_div(s.channels[1], SM90_CHANNELS);
+    s.border = (int)ceil_div(s.channels[0], s.size);
+    s.chunks = s.border + (int)ceil_div(s.channels[1], s.size);
     return s;
 }
 
-/* The extents of tensor 0 or 1 of a side of extents `all`. */
+/* The extents of tensor 0 or 1 of a side of extents `all`; pairs are 64
+ * channels of half as many positions. */
 static inline Dims sm90_part(const Sm90Side &side, Dims all, int tensor)
 {
     all.c = side.channels[tensor];
+    if (side.size < SM90_CHANNELS) all.c *= 2, all.w /= 2;
     return all;
 }
 

@@ -27,7 +27,7 @@ static __device__ __forceinline__ Sm90Chunk sm90_chunk(const Sm90Side &side,
 {
     Sm90Chunk c;
     c.tensor = chunk >= side.border;
-    c.channel = (chunk - (c.tensor ? side.border : 0)) * SM90_CHANNELS;
+    c.channel = (chunk - (c.tensor ? side.border : 0)) * side.size;
     c.all = c.channel + (c.tensor ? side.channels[0] : 0);
     return c;
 }
@@ -53,13 +53,23 @@ static __device__ __forceinline__ uint32_t swizzled_128(uint32_t a)
     return a ^ (a >> 3 & 0x70);
 }
 
+/* The norm and activation of x; ZERO: relu. Without branches, which would cost
+ * more than the arithmetic. */
+template <bool ZERO>
+static __device__ __forceinline__ float sm90_norm_act(float x, float2 by,
+                                                      float leak)
+{
+    const float v = fmaf(x, by.x, by.y);
+    return v <= 0 ? (ZERO ? 0 : v * leak) : v;
+}
+
 /* Applies the norm to COUNT lines of one column of 16 bytes, `at` the byte of
  * the first. */
-template <int COUNT, Dtype D>
+template <int COUNT, Dtype D, bool ZERO>
 static __device__ __forceinline__ void sm90_norm_lines(char *tile, uint32_t at,
                                                        uint32_t pitch,
                                                        const float2 (&by)[8],
-                                                       const Act &act)
+                                                       float leak)
 {
     Vec16<8> x[COUNT];
 #pragma unroll
@@ -69,46 +79,59 @@ static __device__ __forceinline__ void sm90_norm_lines(char *tile, uint32_t at,
     for (int j = 0; j < COUNT; j++) {
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            const float2 v = Stored<D>::unpack(x[j].v[k]);
-            const float2 a = by[2 * k], b = by[2 * k + 1];
+            const float2 v = unpack_pair<D>(x[j].v[k]);
             x[j].v[k] =
-                Stored<D>::pack(act_value<F32>(act, fmaf(v.x, a.x, a.y)),
-                                act_value<F32>(act, fmaf(v.y, b.x, b.y)));
+                pack_pair<D>(sm90_norm_act<ZERO>(v.x, by[2 * k], leak),
+                             sm90_norm_act<ZERO>(v.y, by[2 * k + 1], leak));
         }
         *(Vec16<8> *)(tile + swizzled_128(at + j * pitch)) = x[j];
     }
 }
 
-/* By the threads 32 .. 127 of the block: applies the norm, if there is one, of
- * 64 channels from `channel` on, of `channels` that the tensor has, to a tile
- * that has arrived. A thread has the same 8 channels in all positions, so their
- * factors stay in registers. fence_async_shared must follow. */
-template <Dtype D>
-static __device__ __forceinline__ void sm90_norm_tile(char *tile,
-                                                      const Sm90Halo &s,
-                                                      const NormOnLoad &norm,
-                                                      int channel, int channels)
+/* All lines of the thread's columns. */
+template <Dtype D, bool ZERO>
+static __device__ __forceinline__ void sm90_norm_columns(char *tile,
+                                                         const Sm90Halo &s,
+                                                         const float2 (&by)[8],
+                                                         float leak)
 {
-    if (!norm.table) return;
     const int i = (int)threadIdx.x - WARP;
     const uint32_t pitch = (uint32_t)s.pitch * SM90_ROW;
     const int from = max(0, -s.h), to = min(s.lines, s.height - s.h);
-    float2 by[8];
-#pragma unroll
-    for (int k = 0; k < 8; k++) {
-        const int c = channel + i % 8 * 8 + k;
-        by[k] = c < channels ? norm.table[c] : make_float2(0, 0);
-    }
     for (int x = i / 8; x < s.pitch; x += SM90_NORM_WARPS * 4) {
         if ((unsigned)(s.w + x) >= (unsigned)s.width) continue;
         int y = from;
         uint32_t at =
             (uint32_t)(y * s.pitch + x) * SM90_ROW + (uint32_t)(i % 8) * 16;
+#pragma unroll 1
         for (; y + 4 <= to; y += 4, at += 4 * pitch)
-            sm90_norm_lines<4, D>(tile, at, pitch, by, norm.act);
+            sm90_norm_lines<4, D, ZERO>(tile, at, pitch, by, leak);
+#pragma unroll 1
         for (; y < to; y++, at += pitch)
-            sm90_norm_lines<1, D>(tile, at, pitch, by, norm.act);
+            sm90_norm_lines<1, D, ZERO>(tile, at, pitch, by, leak);
     }
 }
 
+/* By the threads 32 .. 127 of the block: applies the norm, if there is one, of
+ * 64 channels from `channel` on, to a tile of this tensor of
+ * the side that has arrived. A thread has the same 8 channels in all positions,
+ * so their factors stay in registers. fence_async_shared must follow. */
+template <Dtype D>
+static __device__ __forceinline__ void sm90_norm_tile(
+    char *tile, const Sm90Halo &s, const NormOnLoad &norm, int channel,
+    const Sm90Side &side, int tensor)
+{
+    if (!norm.table) return;
+    const int i = (int)threadIdx.x - WARP;
+    float2 by[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        const int c = channel + (i % 8 * 8 + k) % side.size;
+        by[k] = c < side.channels[tensor] ? norm.table[c] : make_float2(0, 0);
+    }
+    if (norm.act.zero)
+        sm90_norm_columns<D, true>(tile, s, by, 0);
+    else
+        sm90_norm_columns<D, false>(tile, s, by, norm.act.leak);
+}
 #endif

@@ -28,6 +28,7 @@ struct WgradParams90 {
     int a_chunks, a_h; // 64-channel chunks of a tile; lines of a box
     int box_w, box_h, halo_h, pitch;
     int b_bytes, b_room, buffers;
+    int b_offset;              // bytes, of pairs: to the first column
     uint32_t b_stride, b_step; // bytes: 8 positions; 16 positions on
 };
 
@@ -117,10 +118,10 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
                     const Sm90Chunk a =
                         sm90_chunk(p.a_side, ta * p.a_chunks + k);
                     sm90_norm_tile<D>(at + k * A_BYTES, box, p.a_norm[a.tensor],
-                                      a.channel, p.a_side.channels[a.tensor]);
+                                      a.channel, p.a_side, a.tensor);
                 }
                 sm90_norm_tile<D>(at + a_room, halo, p.b_norm[b.tensor],
-                                  b.channel, p.b_side.channels[b.tensor]);
+                                  b.channel, p.b_side, b.tensor);
                 fence_async_shared();
                 __syncwarp();
                 if (threadIdx.x % WARP == 0) mbarrier_arrive(ready + r.at, 1);
@@ -129,14 +130,13 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
         return;
     }
 
-    if (WARPGROUPS == 3) setmaxnreg_inc<144>();
     uint64_t *seen = norms ? ready : full;
     const int row = warpgroup % ROWS; // the warpgroup's tap along h
     const uint64_t a0 = wgmma_descriptor(shared + warpgroup / ROWS * A_BYTES,
                                          A_BYTES, 1024, SWIZZLE_128);
-    const uint64_t b0 =
-        wgmma_descriptor(shared + a_room + row * p.pitch * SM90_ROW, SM90_ROW,
-                         p.b_stride, SWIZZLE_128);
+    const uint64_t b0 = wgmma_descriptor(
+        shared + a_room + row * p.pitch * SM90_ROW + p.b_offset, SM90_ROW,
+        p.b_stride, SWIZZLE_128);
     float d[N / 2];
     Sm90Ring r = {0, 0};
     int last = -1; // the buffer that products in flight read
@@ -184,6 +184,7 @@ struct WgradFold {
     int rows;           // warpgroups by tap along h
     Divisor columns, warpgroups, a_tiles, b_chunks;
     int a_chunks;
+    bool pairs; // the sums of both positions of a pair are added
     Sm90Side a_side, b_side;
     int64_t filter;            // elements of one filter: taps x cin
     int w_step, h_step;        // elements between taps along w, along h
@@ -194,6 +195,12 @@ struct Sum4 {
     double v[4];
 };
 
+__device__ __forceinline__ void add(Sum4 *s, float4 v)
+{
+    s->v[0] += (double)v.x, s->v[1] += (double)v.y;
+    s->v[2] += (double)v.z, s->v[3] += (double)v.w;
+}
+
 __global__ void __launch_bounds__(FOLD_THREADS)
     wgrad_sm90_fold_kernel(const __grid_constant__ WgradFold f)
 {
@@ -201,7 +208,13 @@ __global__ void __launch_bounds__(FOLD_THREADS)
     const int wide = FOLD_THREADS / f.shares;
     const int share = (int)threadIdx.x / wide;
     const int i = (int)blockIdx.x * wide + (int)threadIdx.x % wide;
-    const bool inside = i < f.count;
+    const int lane = i % 128;
+    const int q = (int)((uint32_t)i / 128 -
+                        quotient((uint32_t)i / 128, f.columns) * f.columns.by);
+    // row m and column n of the first position of a pair, and row m + 32 and
+    // column n + 32 of the second, are the same element of dw
+    const bool inside = i < f.count && (!f.pairs || (lane < 64 && q < 12));
+    enum { SECOND = 64 + 4 * 128 };
     double own = 0;
     Sum4 s = {};
     if (inside) {
@@ -210,9 +223,8 @@ __global__ void __launch_bounds__(FOLD_THREADS)
         const float4 *at = f.parts + i;
 #pragma unroll 4
         for (int k = from; k < to; k++) {
-            const float4 v = at[k * f.pitch];
-            s.v[0] += (double)v.x, s.v[1] += (double)v.y;
-            s.v[2] += (double)v.z, s.v[3] += (double)v.w;
+            add(&s, at[k * f.pitch]);
+            if (f.pairs) add(&s, at[k * f.pitch + SECOND]);
         }
     }
     sums[threadIdx.x] = s;
@@ -223,8 +235,7 @@ __global__ void __launch_bounds__(FOLD_THREADS)
             for (int j = 0; j < 4; j++) s.v[j] += v.v[j];
         }
         uint32_t rest = (uint32_t)i / 128;
-        const int lane = i % 128;
-        const int q = (int)split(&rest, f.columns);
+        rest = quotient(rest, f.columns);
         const int warpgroup = (int)split(&rest, f.warpgroups);
         const int ta = (int)split(&rest, f.a_tiles);
         const int chunk = (int)split(&rest, f.b_chunks);
@@ -232,10 +243,10 @@ __global__ void __launch_bounds__(FOLD_THREADS)
             sm90_chunk(f.a_side, ta * f.a_chunks + warpgroup / f.rows);
         const Sm90Chunk b = sm90_chunk(f.b_side, chunk);
         const int m = lane / 32 * 16 + lane % 32 / 4;
-        const int n = q * 8 + lane % 4 * 2, channel = n % SM90_CHANNELS;
+        const int n = q * 8 + lane % 4 * 2, channel = n % f.b_side.size;
         float *to = f.dw + (a.all + m) * f.filter + f.group_at[rest] +
                     warpgroup % f.rows * f.h_step +
-                    n / SM90_CHANNELS * f.w_step + b.all + channel;
+                    n / f.b_side.size * f.w_step + b.all + channel;
         // beyond the channels of a tensor the products are of padding
         const bool column = b.channel + channel < f.b_side.channels[b.tensor];
         const int left = f.a_side.channels[a.tensor] - a.channel;
@@ -253,7 +264,8 @@ __global__ void __launch_bounds__(FOLD_THREADS)
 /* The extents of a run. */
 struct Shape90 {
     Sm90Taps taps;
-    int columns, rows, a_chunks, warpgroups; // columns: taps along w
+    bool pairs;
+    int gemm_n, rows, a_chunks, warpgroups; // gemm_n: columns of a product
     int box_w, box_h;
     int boxes, tiles, a_tiles, splits, shares, fold_blocks, count;
 };
@@ -262,28 +274,35 @@ struct Shape90 {
 bool shape_of(const ConvProblem *r, Shape90 *s)
 {
     *s = {};
-    if (!sm90_takes(r) || !sm90_taps_of(r, false, &s->taps)) return false;
-    const Sm90Side out = sm90_side(sm90_border(r, false), r->cout);
-    const Sm90Side in = sm90_side(sm90_border(r, true), r->cin);
+    s->pairs = sm90_takes_pairs(r);
+    const ConvProblem seen = s->pairs ? sm90_pairs(r) : *r;
+    if (!(s->pairs || sm90_takes(r)) || !sm90_taps_of(&seen, false, &s->taps))
+        return false;
+    const Sm90Side out = sm90_side(sm90_border(r, false), r->cout, s->pairs);
+    const Sm90Side in = sm90_side(sm90_border(r, true), r->cin, s->pairs);
     // the same number of taps in all groups
-    s->columns = s->taps.span_w + 1, s->rows = s->taps.span_h + 1;
+    const int columns = s->taps.span_w + 1;
+    s->rows = s->taps.span_h + 1;
     for (int i = 0; i < s->taps.groups; i++)
-        if (s->taps.group[i].count != s->columns * s->rows) return false;
-    if (s->rows == 3 && s->columns == 3)
+        if (s->taps.group[i].count != columns * s->rows) return false;
+    if (s->rows == 3 && (s->pairs || columns == 3))
         s->a_chunks = 1;
-    else if (s->rows == 2 && s->columns == 2 && out.chunks % 2 == 0)
+    else if (s->rows == 2 && columns == 2 && out.chunks % 2 == 0)
         s->a_chunks = 2;
     else
         return false;
+    // the four positions around a pair, of 32 channels each
+    s->gemm_n = s->pairs ? 128 : columns * SM90_CHANNELS;
     s->warpgroups = s->rows * s->a_chunks;
-    if (!sm90_box(r->output, &s->box_w, &s->box_h)) return false;
+    const Dims o = seen.output;
+    if (!sm90_box(o, &s->box_w, &s->box_h) || (s->pairs && s->box_w == 16))
+        return false;
     s->boxes =
-        (int)(ceil_div(r->output.w, s->box_w) *
-              ceil_div(r->output.h, s->box_h) * r->output.d * r->output.n);
+        (int)(ceil_div(o.w, s->box_w) * ceil_div(o.h, s->box_h) * o.d * o.n);
     s->a_tiles = out.chunks / s->a_chunks;
     s->tiles = s->a_tiles * in.chunks * s->taps.groups;
     s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->boxes));
-    s->count = s->tiles * s->warpgroups * s->columns * 8 * 128;
+    s->count = s->tiles * s->warpgroups * s->gemm_n / 8 * 128;
     s->shares = s->splits >= 32 ? 8 : s->splits >= 8 ? 4 : 1;
     s->fold_blocks = (int)ceil_div(s->count, FOLD_THREADS / s->shares);
     return true;
@@ -324,19 +343,23 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     const Dtype type = precision_copy(r->c->precision);
     if (!countable(r->c, rows(r->output))) return false;
     CHECK(shape_of(r, &s));
+    const Dims boxed = s.pairs ? sm90_pairs(r).output : r->output;
 
     p.parts = (float4 *)workspace, p.boxes = s.boxes, p.splits = s.splits;
     p.a_tiles = divisor(s.a_tiles);
-    p.boxes_w = divisor(ceil_div(r->output.w, s.box_w));
-    p.boxes_h = divisor(ceil_div(r->output.h, s.box_h));
-    p.planes = divisor(r->output.d);
+    p.boxes_w = divisor(ceil_div(boxed.w, s.box_w));
+    p.boxes_h = divisor(ceil_div(boxed.h, s.box_h));
+    p.planes = divisor(boxed.d);
     p.a_chunks = s.a_chunks, p.box_w = s.box_w, p.box_h = s.box_h;
-    p.pitch = s.box_w + s.taps.span_w, p.halo_h = s.box_h + s.taps.span_h;
+    p.pitch = s.box_w + (s.pairs ? 2 : s.taps.span_w);
+    p.halo_h = s.box_h + s.taps.span_h;
     p.b_bytes = p.pitch * p.halo_h * SM90_ROW;
     p.b_room = (int)ceil_div(p.b_bytes, 1024) * 1024;
     p.b_stride = (uint32_t)(s.box_w == 8 ? p.pitch : 8) * SM90_ROW;
     p.b_step = (uint32_t)(s.box_w == 8 ? 2 * p.pitch : p.pitch) * SM90_ROW;
     memcpy(p.group, s.taps.group, sizeof p.group);
+    for (int i = 0; s.pairs && i < s.taps.groups; i++) p.group[i].w = -1;
+    p.b_offset = s.pairs ? SM90_ROW / 2 : 0;
     p.b_classes = s.taps.source_classes;
 
     const int room = p.a_chunks * A_BYTES + p.b_room;
@@ -350,8 +373,8 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     p.b_norm[1] = input.second.norm_on_load;
     const int one[3] = {1, 1, 1}, none[3] = {};
     const int a_box[2] = {s.box_w, s.box_h}, b_box[2] = {p.pitch, p.halo_h};
-    p.a_side = sm90_side(sm90_border(r, false), r->cout);
-    p.b_side = sm90_side(sm90_border(r, true), r->cin);
+    p.a_side = sm90_side(sm90_border(r, false), r->cout, s.pairs);
+    p.b_side = sm90_side(sm90_border(r, true), r->cin, s.pairs);
     p.b_chunks = divisor(p.b_side.chunks);
     for (int t = 0; t < 2; t++) {
         const Operand &a = t ? output.second : output.first;
@@ -371,24 +394,27 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
               (double)s.splits * s.count * sizeof(float4),
           conv_flops(r));
     const int blocks = s.tiles * s.splits;
+    const bool bf16 = type == BF16;
     const bool ok =
-        s.rows == 3
-            ? (type == BF16 ? launch<192, 3, 3, BF16>(r, p, blocks, shared)
-                            : launch<192, 3, 3, F16>(r, p, blocks, shared))
-            : (type == BF16 ? launch<128, 4, 2, BF16>(r, p, blocks, shared)
-                            : launch<128, 4, 2, F16>(r, p, blocks, shared));
+        s.pairs       ? (bf16 ? launch<128, 3, 3, BF16>(r, p, blocks, shared)
+                              : launch<128, 3, 3, F16>(r, p, blocks, shared))
+        : s.rows == 3 ? (bf16 ? launch<192, 3, 3, BF16>(r, p, blocks, shared)
+                              : launch<192, 3, 3, F16>(r, p, blocks, shared))
+                      : (bf16 ? launch<128, 4, 2, BF16>(r, p, blocks, shared)
+                              : launch<128, 4, 2, F16>(r, p, blocks, shared));
     if (!ok) return false;
 
     f.parts = p.parts, f.dw = dw, f.fresh = fresh, f.sqnorm = sqnorm;
     f.splits = s.splits, f.shares = s.shares, f.pitch = s.count;
-    f.count = s.count, f.rows = s.rows;
-    f.columns = divisor(s.columns * 8), f.warpgroups = divisor(s.warpgroups);
+    f.count = s.count, f.rows = s.rows, f.pairs = s.pairs;
+    f.columns = divisor(s.gemm_n / 8), f.warpgroups = divisor(s.warpgroups);
     f.a_tiles = p.a_tiles, f.b_chunks = p.b_chunks, f.a_chunks = s.a_chunks;
     f.a_side = p.a_side, f.b_side = p.b_side;
     f.filter = (int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin;
     f.w_step = g->s[2] * r->cin, f.h_step = g->s[1] * g->k[2] * r->cin;
     for (int i = 0; i < s.taps.groups; i++)
-        f.group_at[i] = s.taps.tap[s.taps.group[i].first].filter * r->cin;
+        f.group_at[i] = s.taps.tap[s.taps.group[i].first].filter *
+                        (s.pairs ? g->k[2] : 1) * r->cin;
     moves((double)s.splits * s.count * sizeof(float4) +
           (double)conv_filter_size(r) * sizeof(float) * (fresh ? 1 : 2));
     LAUNCH(wgrad_sm90_fold_kernel, (unsigned)s.fold_blocks, FOLD_THREADS, 0,

@@ -253,6 +253,31 @@ PRIM int opaque(int x)
     return x;
 }
 
+/* pack_bf16 and pack_f16 of ptx.cuh, and back, in 32-bit registers only: the
+ * 16-bit variables of CUDA's types cost an epilogue of many accumulators
+ * registers and moves. D: BF16 or F16. */
+template <Dtype D> PRIM uint32_t pack_pair(float low, float high)
+{
+#ifdef __CUDACC__
+    uint32_t r;
+    if constexpr (D == BF16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+#else
+    return D == BF16 ? pack_bf16(low, high) : pack_f16(low, high);
+#endif
+}
+template <Dtype D> PRIM float2 unpack_pair(uint32_t r)
+{
+    if constexpr (D == BF16)
+        return make_float2(__uint_as_float(r << 16),
+                           __uint_as_float(r & 0xffff0000u));
+    else
+        return unpack_f16(r);
+}
+
 /* The counterpart of ldmatrix_x4_trans: stores four 8x8 matrices of 16 bits.
  * Lane 8i+r gives the 16-byte aligned address of row r of matrix i; register i
  * of lane l holds elements (2(l%4), l/4) and (2(l%4)+1, l/4) of matrix i. */
