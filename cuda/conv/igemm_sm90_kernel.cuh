@@ -275,28 +275,26 @@ __global__ void __launch_bounds__(384, 1)
     // taking turns: a warpgroup multiplies once the other has multiplied its
     // box. Else it could wait for a phase of a ring before the phase ahead of
     // it has ended, which a wait by parity takes for the end of its own
-    int turn = 0;
-    uint32_t others = 0; // phase of the other's boxes
-
-    for (int t = (int)blockIdx.x; t < p.tiles; t += (int)gridDim.x, turn ^= 1) {
+    for (int turn = 0;; turn++) { // boxes of this block
+        const int t = (int)blockIdx.x + turn * (int)gridDim.x;
+        if (t >= p.tiles) break;
         const Sm90Class c = p.cls[sm90_coord(p, t).cls];
-        if (!SHARED && turn != group) { // the other warpgroup's box
-            for (int i = 0; i < c.count; i++)
+        if (!SHARED && turn % 2 != group) { // the other warpgroup's box
+            for (int g = 0; g < c.count; g++)
                 for (int k = 0; k < p.from.chunks; k++) {
                     halo.next(p.buffers);
-                    for (int s = 0; s < p.group[c.first + i].count; s++)
+                    for (int s = 0; s < p.group[c.first + g].count; s++)
                         stage.next(p.slots);
                 }
-            mbarrier_wait(multiplied + !group, others);
-            others ^= 1;
+            mbarrier_wait(multiplied + !group, (uint32_t)turn / 2 % 2);
             continue;
         }
 
         float d[NP / 2];
         int last_halo = -1, last_stage = -1; // read by products in flight
-        for (int i = 0; i < c.count; i++) {
-            const int first = p.group[c.first + i].first;
-            const int taps = p.group[c.first + i].count;
+        for (int g = 0; g < c.count; g++) {
+            const int first = p.group[c.first + g].first;
+            const int taps = p.group[c.first + g].count;
             for (int k = 0; k < p.from.chunks; k++, halo.next(p.buffers)) {
                 mbarrier_wait(seen + halo.at, halo.phase);
                 const uint64_t b1 =

@@ -225,7 +225,10 @@ template <int N> PRIM void tma_store_wait()
 
 // -- registers of a warpgroup ------------------------------------------------
 
-/* Gives registers of each thread of the warpgroup back, or takes more. */
+/* Gives registers of each thread of the warpgroup back, or takes more: waits
+ * until they are there. COUNT of setmaxnreg_dec must suffice for the code after
+ * it: else ptxas leaves the instruction out without a word, and the warpgroups
+ * that want more wait forever. */
 template <int COUNT> PRIM void setmaxnreg_dec()
 {
 #ifdef __CUDACC__

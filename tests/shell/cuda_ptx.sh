@@ -15,12 +15,20 @@ NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 command -v "$NVCC" > /dev/null || skip "there is no nvcc"
 
 # the architectures of every run, and in a soak all that GPUS=all builds
-gpus='80 90'
-[ -z "${SEG_SOAK:-}" ] || gpus=$(sed -n 's/^GPUS_ALL := //p' Makefile)
+all='80 90'
+[ -z "${SEG_SOAK:-}" ] || all=$(sed -n 's/^GPUS_ALL := //p' Makefile)
+# of_file FILE: sets $gpus and $ptx, as the Makefile does
+of_file() {
+    case $1 in
+    *sm90*) gpus=90a ptx=compute_90a ;;
+    *) gpus=$all ptx=compute_80 ;;
+    esac
+}
 kept= # the folder with compiler messages and PTX of a file
 
 # built FILE: $kept is newer than the source and its headers, and has all architectures
 built() {
+    of_file "$1"
     kept=$BUILD/${1%.cu}.kept
     ls "$kept"/*.ptx > /dev/null 2>&1 || return 1
     for gpu in $gpus; do
@@ -36,11 +44,12 @@ built() {
 # compiled FILE: fills $kept
 compiled() {
     ! built "$1" || return 0
-    kept=$tmp/kept codes=compute_80
+    kept=$tmp/kept codes=
+    case $1 in *sm90*) ;; *) codes=compute_80 ;; esac
     rm -rf "$kept" && mkdir "$kept" || return 1
-    for gpu in $gpus; do codes="$codes,sm_$gpu"; done
-    "$NVCC" -std=c++17 -O3 -fmad=false -I. -DSEG_CUDA \
-        -gencode "arch=compute_80,code=[$codes]" -Xptxas -v --keep \
+    for gpu in $gpus; do codes="${codes:+$codes,}sm_$gpu"; done
+    "$NVCC" -std=c++17 -O3 -fmad=false -I. -DSEG_CUDA -DSEG_SM90 \
+        -gencode "arch=$ptx,code=[$codes]" -Xptxas -v --keep \
         --keep-dir "$kept" -fatbin -o "$tmp/fatbin" "$1" > "$kept/said" 2>&1
 }
 # no messages but ptxas's resource usage of each kernel
@@ -71,7 +80,7 @@ registers() {
         } END { exit !found }'
 }
 
-for gpu in $gpus; do
+for gpu in $all; do
     step "nvcc knows sm_$gpu" sh -c "$NVCC --list-gpu-code | grep -qx sm_$gpu"
 done
 for file in cuda/*/*.cu; do
