@@ -69,9 +69,10 @@ bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Taps *taps,
         !sm90_taps_of(&seen, dgrad, taps) ||
         !sm90_box(to, &p->box_w, &p->box_h) || (pairs && p->box_w == 16))
         return false;
-    p->from =
-        sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin, pairs);
-    p->to = sm90_side(sm90_border(r, dgrad), channels, pairs);
+    p->from = sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin,
+                        pairs ? 32 : SM90_CHANNELS);
+    p->to =
+        sm90_side(sm90_border(r, dgrad), channels, pairs ? 32 : SM90_CHANNELS);
     *way = pairs              ? SM90_PAIR
            : p->box_w == 16   ? SM90_SMALL
            : p->to.chunks % 2 ? SM90_NARROW

@@ -13,7 +13,7 @@
  * the deferred norm of the operand to halos in shared memory. Warpgroups 1 and
  * 2 multiply and store. A stride divides taps and positions into residue
  * classes, as in igemm.cuh: the source of fprop and the result of dgrad are
- * * then tensor maps of every s-th position.
+ * then tensor maps of every s-th position.
  *
  * Pairs: tensors of 32 channels are seen as rows of 64, two neighbouring
  * positions along w. A tile has 2 x 32 rows, (position of the pair, channel),
@@ -50,7 +50,7 @@ enum {
 struct Sm90Side {
     int chunks, border; // of both tensors; of the first
     int channels[2];
-    int size; // channels of a chunk, 64 or 32
+    int size; // channels of a chunk: 64, 32 or 16
 };
 
 /* Source positions of one residue class: extents of its tensor map. */

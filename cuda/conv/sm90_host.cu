@@ -127,11 +127,18 @@ bool sm90_takes_pairs(const ConvProblem *r)
         return false;
     for (int side = 0; side < 2; side++) {
         const Sm90Side s =
-            sm90_side(sm90_border(r, side), side ? r->cin : r->cout, true);
+            sm90_side(sm90_border(r, side), side ? r->cin : r->cout, 32);
         if (s.channels[0] != 32 || s.channels[1] % 32 || s.channels[1] > 32)
             return false;
     }
     return true;
+}
+
+bool sm90_takes_thin(const ConvProblem *r)
+{
+    const Call *c = r->c;
+    return takes_window(r) && call_op(c) == OP_conv && r->cin <= 16 &&
+           r->cout % 8 == 0 && r->cout >= 32 && !c->x_norm[0] && !c->x_norm[X2];
 }
 
 ConvProblem sm90_pairs(const ConvProblem *r)
@@ -175,7 +182,7 @@ bool sm90_box(Dims s, int *w, int *h)
 
 bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
               const int (&residue)[3], const int (&box)[2], TensorMap *out,
-              Sm90Extent *extent)
+              Sm90Extent *extent, int channels)
 {
     TensorMapSpec m = {};
     const int64_t row = (int64_t)size.c * 2, line = row * size.w,
@@ -189,9 +196,9 @@ bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
     m.extent[3] = ceil_div(size.d - residue[0], s[0]), m.extent[4] = size.n;
     m.stride[1] = row * s[2], m.stride[2] = line * s[1];
     m.stride[3] = plane * s[0], m.stride[4] = plane * size.d;
-    m.box[0] = SM90_CHANNELS, m.box[1] = box[0], m.box[2] = box[1];
+    m.box[0] = channels, m.box[1] = box[0], m.box[2] = box[1];
     m.box[3] = m.box[4] = 1;
-    m.swizzle = SM90_ROW;
+    m.swizzle = 2 * channels;
     *extent = {(int)m.extent[1], (int)m.extent[2], (int)m.extent[3]};
     return tensor_map_encode(&m, out);
 }

@@ -23,6 +23,9 @@ bool sm90_takes(const ConvProblem *r);
 /* Is the problem one of pairs, with this GPU? All tensors have 32 channels, an
  * even width, and the window is 3 wide, padded by 1, with stride 1. */
 bool sm90_takes_pairs(const ConvProblem *r);
+/* Is it a first layer for wgrad, with this GPU: a convolution of at most 16
+ * channels? */
+bool sm90_takes_thin(const ConvProblem *r);
 /* The problem of pairs along d and h: half as wide, with a window of one along
  * w. */
 ConvProblem sm90_pairs(const ConvProblem *r);
@@ -39,13 +42,13 @@ bool sm90_box(Dims result, int *w, int *h);
  * *extent. False with the reason. */
 bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
               const int (&residue)[3], const int (&box)[2], TensorMap *out,
-              Sm90Extent *extent);
+              Sm90Extent *extent, int channels = SM90_CHANNELS);
 
 /* The side of c channels, the first `border` (0: all) in the first tensor. */
-static inline Sm90Side sm90_side(int border, int c, bool pairs = false)
+static inline Sm90Side sm90_side(int border, int c, int size = SM90_CHANNELS)
 {
     Sm90Side s = {};
-    s.size = pairs ? SM90_CHANNELS / 2 : SM90_CHANNELS;
+    s.size = size;
     s.channels[0] = border ? border : c;
     s.channels[1] = c - s.channels[0];
     s.border = (int)ceil_div(s.channels[0], s.size);
@@ -58,7 +61,7 @@ static inline Sm90Side sm90_side(int border, int c, bool pairs = false)
 static inline Dims sm90_part(const Sm90Side &side, Dims all, int tensor)
 {
     all.c = side.channels[tensor];
-    if (side.size < SM90_CHANNELS) all.c *= 2, all.w /= 2;
+    if (side.size == SM90_CHANNELS / 2) all.c *= 2, all.w /= 2;
     return all;
 }
 

@@ -12,6 +12,7 @@ enum {
     STEPS = BOX / 16,         // products of a box
     FOLD_THREADS = 256,
     MOST_BUFFERS = 4,
+    THIN = 16, // channels of a row of a thin operand
 };
 
 struct WgradParams90 {
@@ -48,8 +49,9 @@ __device__ __forceinline__ BoxCoord box_coord(const WgradParams90 &p, int box)
 }
 
 /* WARPGROUPS multiply; they share the taps along h of a group (ROWS of them)
- * and the 64-channel chunks of `output`. */
-template <int N, int WARPGROUPS, int ROWS, Dtype D>
+ * and the 64-channel chunks of `output`. B_ROW: bytes of a position of the
+ * halo, 128 or 32. */
+template <int N, int WARPGROUPS, int ROWS, int B_ROW, Dtype D>
 __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
     wgrad_sm90_kernel(const __grid_constant__ WgradParams90 p)
 {
@@ -135,8 +137,8 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
     const uint64_t a0 = wgmma_descriptor(shared + warpgroup / ROWS * A_BYTES,
                                          A_BYTES, 1024, SWIZZLE_128);
     const uint64_t b0 = wgmma_descriptor(
-        shared + a_room + row * p.pitch * SM90_ROW + p.b_offset, SM90_ROW,
-        p.b_stride, SWIZZLE_128);
+        shared + a_room + row * p.pitch * B_ROW + p.b_offset, B_ROW, p.b_stride,
+        B_ROW == 32 ? SWIZZLE_32 : SWIZZLE_128);
     float d[N / 2];
     Sm90Ring r = {0, 0};
     int last = -1; // the buffer that products in flight read
@@ -248,38 +250,78 @@ __global__ void __launch_bounds__(FOLD_THREADS)
                     warpgroup % f.rows * f.h_step +
                     n / f.b_side.size * f.w_step + b.all + channel;
         // beyond the channels of a tensor the products are of padding
-        const bool column = b.channel + channel < f.b_side.channels[b.tensor];
+        const int there =
+            min(2, f.b_side.channels[b.tensor] - b.channel - channel);
         const int left = f.a_side.channels[a.tensor] - a.channel;
 #pragma unroll
-        for (int j = 0; j < 2; j++, to += 8 * f.filter) {
-            if (!column || m + 8 * j >= left) continue;
-            put(to, (float)s.v[2 * j], f.fresh);
-            put(to + 1, (float)s.v[2 * j + 1], f.fresh);
-            own += square_of(to[0]) + square_of(to[1]);
-        }
+        for (int j = 0; j < 2; j++, to += 8 * f.filter)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                if (k >= there || m + 8 * j >= left) continue;
+                put(to + k, (float)s.v[2 * j + k], f.fresh);
+                own += square_of(to[k]);
+            }
     }
     if (f.sqnorm) store_sqnorm(own, f.sqnorm + blockIdx.x);
+}
+
+/* Positions with two tensors of a and b channels to rows of THIN channels, 32
+ * bytes, the last ones zero; a position a thread. Bound by memory. */
+__global__ void __launch_bounds__(BLOCK)
+    pad_channels_kernel(const uint16_t *first, const uint16_t *second, int a,
+                        int b, int64_t count, uint16_t *to)
+{
+    EACH(i, count)
+    {
+        uint32_t v[THIN / 2] = {};
+#pragma unroll
+        for (int c = 0; c < THIN; c++) {
+            uint32_t x = 0;
+            if (c < a)
+                x = first[i * a + c];
+            else if (c < a + b)
+                x = second[i * b + c - a];
+            v[c / 2] |= x << c % 2 * 16;
+        }
+        uint4 *row = (uint4 *)(to + i * THIN);
+        row[0] = make_uint4(v[0], v[1], v[2], v[3]);
+        row[1] = make_uint4(v[4], v[5], v[6], v[7]);
+    }
 }
 
 /* The extents of a run. */
 struct Shape90 {
     Sm90Taps taps;
-    bool pairs;
+    bool pairs, thin;
+    size_t padded_bytes;                    // of a thin operand's copy
     int gemm_n, rows, a_chunks, warpgroups; // gemm_n: columns of a product
     int box_w, box_h;
     int boxes, tiles, a_tiles, splits, shares, fold_blocks, count;
 };
 
+struct Sides {
+    Sm90Side a, b;
+};
+
+Sides sides_of(const ConvProblem *r, const Shape90 &s)
+{
+    const int size = s.pairs ? 32 : SM90_CHANNELS;
+    return {sm90_side(sm90_border(r, false), r->cout, size),
+            s.thin ? sm90_side(0, r->cin, THIN)
+                   : sm90_side(sm90_border(r, true), r->cin, size)};
+}
+
 /* False: the family does not take the problem. */
 bool shape_of(const ConvProblem *r, Shape90 *s)
 {
     *s = {};
-    s->pairs = sm90_takes_pairs(r);
+    s->pairs = sm90_takes_pairs(r), s->thin = sm90_takes_thin(r);
     const ConvProblem seen = s->pairs ? sm90_pairs(r) : *r;
-    if (!(s->pairs || sm90_takes(r)) || !sm90_taps_of(&seen, false, &s->taps))
+    if (!(s->pairs || s->thin || sm90_takes(r)) ||
+        !sm90_taps_of(&seen, false, &s->taps))
         return false;
-    const Sm90Side out = sm90_side(sm90_border(r, false), r->cout, s->pairs);
-    const Sm90Side in = sm90_side(sm90_border(r, true), r->cin, s->pairs);
+    const Sides sides = sides_of(r, *s);
+    const Sm90Side out = sides.a, in = sides.b;
     // the same number of taps in all groups
     const int columns = s->taps.span_w + 1;
     s->rows = s->taps.span_h + 1;
@@ -287,16 +329,19 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
         if (s->taps.group[i].count != columns * s->rows) return false;
     if (s->rows == 3 && (s->pairs || columns == 3))
         s->a_chunks = 1;
+    else if (s->thin && s->rows == 2 && columns == 2)
+        s->a_chunks = 1;
     else if (s->rows == 2 && columns == 2 && out.chunks % 2 == 0)
         s->a_chunks = 2;
     else
         return false;
     // the four positions around a pair, of 32 channels each
-    s->gemm_n = s->pairs ? 128 : columns * SM90_CHANNELS;
+    s->gemm_n = s->pairs ? 128 : columns * in.size;
     s->warpgroups = s->rows * s->a_chunks;
     const Dims o = seen.output;
     if (!sm90_box(o, &s->box_w, &s->box_h) || (s->pairs && s->box_w == 16))
         return false;
+    if (s->thin) s->padded_bytes = (size_t)rows(r->input) * 2 * THIN;
     s->boxes =
         (int)(ceil_div(o.w, s->box_w) * ceil_div(o.h, s->box_h) * o.d * o.n);
     s->a_tiles = out.chunks / s->a_chunks;
@@ -308,15 +353,41 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
     return true;
 }
 
-template <int N, int WARPGROUPS, int ROWS, Dtype D>
-bool launch(const ConvProblem *r, const WgradParams90 &p, int blocks,
-            size_t shared)
+template <int N, int WARPGROUPS, int ROWS, int B_ROW, Dtype D>
+bool launch_as(const ConvProblem *r, const WgradParams90 &p, int blocks,
+               size_t shared)
 {
-    const auto kernel = wgrad_sm90_kernel<N, WARPGROUPS, ROWS, D>;
+    const auto kernel = wgrad_sm90_kernel<N, WARPGROUPS, ROWS, B_ROW, D>;
     if (!gpu_allows(kernel, SM90_SHARED_MOST)) return false;
-    LAUNCH((wgrad_sm90_kernel<N, WARPGROUPS, ROWS, D>), (unsigned)blocks,
+    LAUNCH((wgrad_sm90_kernel<N, WARPGROUPS, ROWS, B_ROW, D>), (unsigned)blocks,
            128 + WARPGROUPS * 128, shared, gpu_stream(r->c->dev), p);
     return gpu_launched("wgrad_sm90");
+}
+
+template <Dtype D>
+bool launch(const ConvProblem *r, const Shape90 &s, const WgradParams90 &p,
+            int blocks, size_t shared)
+{
+    if (s.thin && s.rows == 3)
+        return launch_as<48, 3, 3, 32, D>(r, p, blocks, shared);
+    if (s.thin) return launch_as<32, 2, 2, 32, D>(r, p, blocks, shared);
+    if (s.pairs) return launch_as<128, 3, 3, 128, D>(r, p, blocks, shared);
+    if (s.rows == 3) return launch_as<192, 3, 3, 128, D>(r, p, blocks, shared);
+    return launch_as<128, 4, 2, 128, D>(r, p, blocks, shared);
+}
+
+/* Queues the copy of the input with rows of THIN channels, the last ones zero.
+ */
+bool pad_channels(const ConvProblem *r, const Source &input, void *to)
+{
+    const int first = input.border ? input.border : r->cin;
+    const int64_t count = rows(r->input);
+    moves((double)count * 2 * (r->cin + THIN));
+    LAUNCH(pad_channels_kernel, blocks_for(count), BLOCK, 0,
+           gpu_stream(r->c->dev), (const uint16_t *)input.first.data,
+           (const uint16_t *)input.second.data, first, r->cin - first, count,
+           (uint16_t *)to);
+    return gpu_launched("wgrad_sm90, padding");
 }
 
 } // namespace
@@ -327,7 +398,8 @@ WgradSm90Fit wgrad_sm90_fit(const ConvProblem *r)
     WgradSm90Fit f = {};
     f.takes = shape_of(r, &s);
     if (!f.takes) return f;
-    f.workspace = (size_t)s.splits * (size_t)s.count * sizeof(float4);
+    f.workspace =
+        s.padded_bytes + (size_t)s.splits * (size_t)s.count * sizeof(float4);
     f.sqnorm_parts = s.fold_blocks;
     return f;
 }
@@ -344,6 +416,14 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     if (!countable(r->c, rows(r->output))) return false;
     CHECK(shape_of(r, &s));
     const Dims boxed = s.pairs ? sm90_pairs(r).output : r->output;
+    const Sides sides = sides_of(r, s);
+    const int row = s.thin ? 2 * THIN : SM90_ROW; // bytes of a row of the halo
+    Source from = input;
+    if (s.thin) {
+        if (!pad_channels(r, input, workspace)) return false;
+        from = {}, from.first.data = workspace;
+        workspace = (char *)workspace + s.padded_bytes;
+    }
 
     p.parts = (float4 *)workspace, p.boxes = s.boxes, p.splits = s.splits;
     p.a_tiles = divisor(s.a_tiles);
@@ -353,10 +433,10 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     p.a_chunks = s.a_chunks, p.box_w = s.box_w, p.box_h = s.box_h;
     p.pitch = s.box_w + (s.pairs ? 2 : s.taps.span_w);
     p.halo_h = s.box_h + s.taps.span_h;
-    p.b_bytes = p.pitch * p.halo_h * SM90_ROW;
+    p.b_bytes = p.pitch * p.halo_h * row;
     p.b_room = (int)ceil_div(p.b_bytes, 1024) * 1024;
-    p.b_stride = (uint32_t)(s.box_w == 8 ? p.pitch : 8) * SM90_ROW;
-    p.b_step = (uint32_t)(s.box_w == 8 ? 2 * p.pitch : p.pitch) * SM90_ROW;
+    p.b_stride = (uint32_t)((s.box_w == 8 ? p.pitch : 8) * row);
+    p.b_step = (uint32_t)((s.box_w == 8 ? 2 * p.pitch : p.pitch) * row);
     memcpy(p.group, s.taps.group, sizeof p.group);
     for (int i = 0; s.pairs && i < s.taps.groups; i++) p.group[i].w = -1;
     p.b_offset = s.pairs ? SM90_ROW / 2 : 0;
@@ -369,23 +449,24 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
 
     p.a_norm[0] = output.first.norm_on_load;
     p.a_norm[1] = output.second.norm_on_load;
-    p.b_norm[0] = input.first.norm_on_load;
-    p.b_norm[1] = input.second.norm_on_load;
+    p.b_norm[0] = from.first.norm_on_load;
+    p.b_norm[1] = from.second.norm_on_load;
     const int one[3] = {1, 1, 1}, none[3] = {};
     const int a_box[2] = {s.box_w, s.box_h}, b_box[2] = {p.pitch, p.halo_h};
-    p.a_side = sm90_side(sm90_border(r, false), r->cout, s.pairs);
-    p.b_side = sm90_side(sm90_border(r, true), r->cin, s.pairs);
+    p.a_side = sides.a, p.b_side = sides.b;
     p.b_chunks = divisor(p.b_side.chunks);
     for (int t = 0; t < 2; t++) {
         const Operand &a = t ? output.second : output.first;
-        const Operand &b = t ? input.second : input.first;
+        const Operand &b = t ? from.second : from.first;
         if (a.data && !sm90_map(a.data, type, sm90_part(p.a_side, r->output, t),
                                 one, none, a_box, &p.a[t], &p.a_extent))
             return false;
         for (int k = 0; b.data && k < s.taps.source_classes; k++) {
-            if (!sm90_map(b.data, type, sm90_part(p.b_side, r->input, t), g->s,
-                          s.taps.residue[k], b_box,
-                          &p.b[t * s.taps.source_classes + k], &p.b_extent[k]))
+            Dims part = sm90_part(p.b_side, r->input, t);
+            if (s.thin) part.c = THIN;
+            if (!sm90_map(b.data, type, part, g->s, s.taps.residue[k], b_box,
+                          &p.b[t * s.taps.source_classes + k], &p.b_extent[k],
+                          row / 2))
                 return false;
         }
     }
@@ -394,14 +475,8 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
               (double)s.splits * s.count * sizeof(float4),
           conv_flops(r));
     const int blocks = s.tiles * s.splits;
-    const bool bf16 = type == BF16;
-    const bool ok =
-        s.pairs       ? (bf16 ? launch<128, 3, 3, BF16>(r, p, blocks, shared)
-                              : launch<128, 3, 3, F16>(r, p, blocks, shared))
-        : s.rows == 3 ? (bf16 ? launch<192, 3, 3, BF16>(r, p, blocks, shared)
-                              : launch<192, 3, 3, F16>(r, p, blocks, shared))
-                      : (bf16 ? launch<128, 4, 2, BF16>(r, p, blocks, shared)
-                              : launch<128, 4, 2, F16>(r, p, blocks, shared));
+    const bool ok = type == BF16 ? launch<BF16>(r, s, p, blocks, shared)
+                                 : launch<F16>(r, s, p, blocks, shared);
     if (!ok) return false;
 
     f.parts = p.parts, f.dw = dw, f.fresh = fresh, f.sqnorm = sqnorm;

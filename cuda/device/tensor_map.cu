@@ -50,8 +50,9 @@ bool tensor_map_encode(const TensorMapSpec *s, TensorMap *out)
                                               : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
                               TENSOR_MAP_AXES, (void *)s->data, extent, stride,
                               box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              s->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B
-                                                : CU_TENSOR_MAP_SWIZZLE_64B,
+                              s->swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                              : s->swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                 : CU_TENSOR_MAP_SWIZZLE_32B,
                               CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return e == CUDA_SUCCESS ||

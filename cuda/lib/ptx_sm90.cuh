@@ -366,7 +366,7 @@ template <int N> PRIM void wgmma_wait()
 
 /* WgmmaProduct<N, D, TA, TB>::issue(d, a, b, add): one product of operands of
  * type D (BF16 or F16); TA, TB: the operand is MN-major; add false: D is not
- * read. N 32, 64, 96, 128, 192 or 256. */
+ * read. N 32, 48, 64, 96, 128, 192 or 256. */
 template <int N, Dtype D, bool TA, bool TB> struct WgmmaProduct;
 
 #ifdef __CUDACC__
@@ -393,6 +393,8 @@ template <int N, Dtype D, bool TA, bool TB> struct WgmmaProduct;
 #define SEG_WGMMAS(TYPE, NAME)                                                 \
     SEG_WGMMA(32, TYPE, NAME, SEG_T() "%10,%11,%12,%13,%14,%15", 16, 17, 18,   \
               19, 20, SEG_R16(0))                                              \
+    SEG_WGMMA(48, TYPE, NAME, SEG_T() SEG_T(1) "%20,%21,%22,%23", 24, 25, 26,  \
+              27, 28, SEG_R16(0), SEG_R4(16), SEG_R4(20))                      \
     SEG_WGMMA(64, TYPE, NAME, SEG_T() SEG_T(1) SEG_T(2) "%30,%31", 32, 33, 34, \
               35, 36, SEG_R16(0), SEG_R16(16))                                 \
     SEG_WGMMA(96, TYPE, NAME,                                                  \

@@ -25,13 +25,16 @@ static inline void expect(bool ok, const char *what, int line)
 }
 #define EXPECT(e) expect((e), #e, __LINE__)
 
-#define OK(call)                                       \
-    do {                                               \
-        const cudaError_t kit_error = (call);          \
-        if (kit_error == cudaSuccess) break;           \
-        printf("  line %d: %s: %s\n", __LINE__, #call, \
-               cudaGetErrorName(kit_error));           \
-        exit(1);                                       \
+/* What is tested, for the message of a call that fails. */
+static const char *kit_test = "start";
+
+#define OK(call)                                                     \
+    do {                                                             \
+        const cudaError_t kit_error = (call);                        \
+        if (kit_error == cudaSuccess) break;                         \
+        printf("  %s, line %d: %s: %s\n", kit_test, __LINE__, #call, \
+               cudaGetErrorName(kit_error));                         \
+        exit(1);                                                     \
     } while (0)
 /* after a LAUNCH: started and ended without an error */
 #define OK_LAUNCH()                  \

@@ -344,18 +344,18 @@ int main(void)
 #ifndef __CUDACC__
     emu_set_device(90, 1, "ok", (size_t)2 << 30);
 #endif
-    phases();
-    named();
+    kit_test = "mbarrier phases", phases();
+    kit_test = "named barriers", named();
     for (const Shape &shape : shapes) {
         const Shape s = with_strides(shape);
-        load(s);
+        kit_test = "TMA loads", load(s);
         for (Dtype type : {BF16, F16}) {
-            store(s, type, false);
-            store(s, type, true);
+            kit_test = "TMA stores", store(s, type, false);
+            kit_test = "TMA additions", store(s, type, true);
         }
     }
-    stmatrices();
-    products();
-    gemm();
+    kit_test = "stmatrix", stmatrices();
+    kit_test = "wgmma", products();
+    kit_test = "a warp-specialised product", gemm();
     return kit_result();
 }

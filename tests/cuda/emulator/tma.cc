@@ -17,7 +17,7 @@ bool tensor_map_encode(const void *data, const int64_t *extent,
                        TensorMap *out, bool f16, const char *file, int line)
 {
     const Site site = {"tensor_map_encode", file, line};
-    if (swizzle != 128 && swizzle != 64)
+    if (swizzle != 128 && swizzle != 64 && swizzle != 32)
         stop(site, "tensor_map_encode: a swizzle of %d bytes", swizzle);
     if ((uintptr_t)data % 16)
         stop(site, "tensor_map_encode: the address is no multiple of 16");

@@ -9,7 +9,8 @@
 enum {
     ADD = 1,  // gradients are added
     NORM = 2, // the operand has a deferred norm
-    DW = 4,   // wgrad_sm90 takes dw; igemm_sm90 takes y and dx of all layers
+    DW = 4,   // wgrad_sm90 takes dw; igemm_sm90 takes y and dx
+    THIN = 8, // no dx, and igemm_sm90 does not take y
 };
 
 typedef struct Layer {
@@ -45,6 +46,12 @@ static const Layer layers[] = {
      32,
      ADD | NORM | DW},
     {{OP_conv, {1, 3, 32, 16, 32}, {32, 3, 3, 3, 32}, 1, 1, 1}, 0, NORM | DW},
+    // first layers: dw alone
+    {{OP_conv, {2, 1, 32, 40, 8}, {32, 1, 3, 3, 8}, 1, 1, 1}, 0, THIN | DW},
+    {{OP_conv, {1, 1, 64, 33, 3}, {64, 1, 3, 3, 3}, 1, 1, 1},
+     0,
+     ADD | THIN | DW},
+    {{OP_conv, {1, 4, 64, 32, 10}, {64, 4, 4, 4, 11}, 2, 1, 1}, 1, THIN | DW},
     // 3-D, windows of one, strides, transposed
     {{OP_conv, {1, 3, 16, 16, 64}, {64, 3, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
     {{OP_conv, {1, 1, 32, 8, 128}, {64, 1, 1, 1, 128}, 1, 0, 1}, 0, NORM},
@@ -112,13 +119,14 @@ static void families_agree(Precision p, const Layer *l)
         if (l->x2) c.x[X2] = &x2;
         emu_reset_counts();
         run(&b, &c);
-        expect_kernel("igemm_sm90_kernel", !i);
-        c.dy = &dz, c.dx[0] = &dx[i], c.dx[1] = &dw[i];
-        if (l->x2) c.dx[X2] = &dx2[i];
+        expect_kernel("igemm_sm90_kernel", !i && !(l->how & THIN));
+        c.dy = &dz, c.dx[1] = &dw[i];
+        if (!(l->how & THIN)) c.dx[0] = &dx[i];
+        if (l->x2 && !(l->how & THIN)) c.dx[X2] = &dx2[i];
         c.fresh = (l->how & ADD) ? 0 : ~0u;
         emu_reset_counts();
         run(&b, &c);
-        expect_kernel("igemm_sm90_kernel", !i);
+        expect_kernel("igemm_sm90_kernel", !i && !(l->how & THIN));
         expect_kernel("wgrad_sm90_kernel", !i && (l->how & DW));
     }
 
