@@ -215,7 +215,9 @@ bool elements_write(Elements *l, const char *path, const CodecPixels *form,
     // name
     char *aside = arena_printf(&l->arena, "%s.tmp", path);
     if (!aside) return false;
-    const bool plain = dicom_encodes(form->syntax_uid);
+    // DCMTK writes plain files too where it is built in: prepared cases of
+    // earlier runs are found by the bytes of the files
+    const bool plain = !SEG_DICOM && dicom_encodes(form->syntax_uid);
 
     if (!(plain ? write_plain : write_compressed)(l, path, aside, form, pixels,
                                                   bytes)) {

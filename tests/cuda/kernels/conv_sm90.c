@@ -7,10 +7,11 @@
 #include <stdlib.h>
 
 enum {
-    ADD = 1,  // gradients are added
-    NORM = 2, // the operand has a deferred norm
-    DW = 4,   // wgrad_sm90 takes dw; igemm_sm90 takes y and dx
-    THIN = 8, // no dx, and igemm_sm90 does not take y
+    ADD = 1,   // gradients are added
+    NORM = 2,  // the operand has a deferred norm
+    DW = 4,    // wgrad_sm90 takes dw; igemm_sm90 takes y and dx
+    THIN = 8,  // no dx, and igemm_sm90 does not take y
+    BOTH = 16, // in bf16 and f16: together these layers run all kernels
 };
 
 typedef struct Layer {
@@ -21,13 +22,19 @@ typedef struct Layer {
 
 static const Layer layers[] = {
     // boxes of 8 x 32, one and two tiles of filters, resident and streamed
-    {{OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+     0,
+     NORM | DW | BOTH},
     {{OP_conv, {1, 1, 40, 10, 128}, {64, 1, 3, 3, 128}, 1, 1, 1}, 0, ADD | DW},
-    {{OP_conv, {1, 1, 60, 12, 64}, {128, 1, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {1, 1, 60, 12, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+     0,
+     NORM | DW | BOTH},
     // several tiles for each block: 4 blocks
     {{OP_conv, {3, 1, 40, 24, 128}, {64, 1, 3, 3, 128}, 1, 1, 1}, 0, NORM | DW},
-    {{OP_conv, {3, 1, 32, 24, 64}, {192, 1, 3, 3, 64}, 1, 1, 1}, 0, DW},
-    {{OP_conv, {5, 1, 16, 16, 64}, {128, 1, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {3, 1, 32, 24, 64}, {192, 1, 3, 3, 64}, 1, 1, 1}, 0, DW | BOTH},
+    {{OP_conv, {5, 1, 16, 16, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+     0,
+     NORM | DW | BOTH},
     // boxes of 16 x 16
     {{OP_conv, {1, 1, 14, 27, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
      0,
@@ -41,17 +48,23 @@ static const Layer layers[] = {
      ADD | NORM | DW},
     {{OP_conv, {1, 1, 32, 8, 96}, {96, 1, 3, 3, 152}, 1, 1, 1}, 56, NORM | DW},
     // pairs: tensors of 32 channels
-    {{OP_conv, {3, 1, 64, 32, 32}, {32, 1, 3, 3, 32}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {3, 1, 64, 32, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
+     0,
+     NORM | DW | BOTH},
     {{OP_conv, {1, 1, 60, 30, 32}, {32, 1, 3, 3, 64}, 1, 1, 1},
      32,
      ADD | NORM | DW},
     {{OP_conv, {1, 3, 32, 16, 32}, {32, 3, 3, 3, 32}, 1, 1, 1}, 0, NORM | DW},
     // first layers: dw alone
-    {{OP_conv, {2, 1, 32, 40, 8}, {32, 1, 3, 3, 8}, 1, 1, 1}, 0, THIN | DW},
+    {{OP_conv, {2, 1, 32, 40, 8}, {32, 1, 3, 3, 8}, 1, 1, 1},
+     0,
+     THIN | DW | BOTH},
     {{OP_conv, {1, 1, 64, 33, 3}, {64, 1, 3, 3, 3}, 1, 1, 1},
      0,
      ADD | THIN | DW},
-    {{OP_conv, {1, 4, 64, 32, 10}, {64, 4, 4, 4, 11}, 2, 1, 1}, 1, THIN | DW},
+    {{OP_conv, {1, 4, 64, 32, 10}, {64, 4, 4, 4, 11}, 2, 1, 1},
+     1,
+     THIN | DW | BOTH},
     // 3-D, windows of one, strides, transposed
     {{OP_conv, {1, 3, 16, 16, 64}, {64, 3, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
     {{OP_conv, {1, 1, 32, 8, 128}, {64, 1, 1, 1, 128}, 1, 0, 1}, 0, NORM},
@@ -61,7 +74,7 @@ static const Layer layers[] = {
     {{OP_upconv, {1, 1, 16, 16, 128}, {128, 1, 2, 2, 64}, 2, 0, 1}, 0, NORM},
     {{OP_upconv, {1, 2, 16, 16, 128}, {128, 4, 4, 4, 64}, 2, 1, 1},
      0,
-     NORM | DW},
+     NORM | DW | BOTH},
     {{OP_upconv, {1, 1, 32, 16, 128}, {256, 1, 4, 4, 64}, 2, 1, 1},
      128,
      NORM | DW},
@@ -144,7 +157,7 @@ TEST(sm90_layers)
     emu_set_device(90, 1, "ok", (size_t)2 << 30);
     for (int i = 0; i < LAYERS; i++) {
         families_agree(PRECISION_bf16, &layers[i]);
-        if (i % 4 == 0) families_agree(PRECISION_f16, &layers[i]);
+        if (layers[i].how & BOTH) families_agree(PRECISION_f16, &layers[i]);
     }
     unsetenv("SEG_HOPPER");
     emu_set_device(80, 1, "ok", (size_t)2 << 30);
@@ -186,20 +199,23 @@ static void statistics_agree(Precision p, const Shape *s)
 
 TEST(sm90_statistics)
 {
+    // conv and upconv, whole boxes and others, of each way to share the work
     static const Shape shapes[] = {
         {OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
-        {OP_conv, {1, 1, 37, 13, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_upconv, {1, 1, 61, 13, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
         {OP_conv, {1, 1, 60, 12, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_upconv, {1, 1, 32, 16, 64}, {64, 1, 3, 3, 128}, 1, 1, 1},
         {OP_conv, {2, 1, 16, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
-        {OP_conv, {1, 1, 14, 27, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
         {OP_upconv, {1, 1, 16, 16, 64}, {64, 1, 2, 2, 64}, 2, 0, 1},
+        {OP_conv, {1, 1, 14, 27, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
         {OP_conv, {2, 1, 32, 32, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
-        {OP_conv, {1, 1, 61, 30, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
+        {OP_upconv, {1, 1, 61, 30, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
         {OP_conv, {1, 1, 30, 16, 64}, {56, 1, 3, 3, 64}, 1, 1, 1},
     };
     emu_set_device(90, 1, "ok", (size_t)2 << 30);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        statistics_agree(i % 2 ? PRECISION_f16 : PRECISION_bf16, &shapes[i]);
+        for (int p = PRECISION_bf16; p <= PRECISION_f16; p++)
+            statistics_agree((Precision)p, &shapes[i]);
     unsetenv("SEG_HOPPER");
     emu_set_device(80, 1, "ok", (size_t)2 << 30);
 }
