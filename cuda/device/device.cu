@@ -168,7 +168,7 @@ bool gpu_is_hopper(void)
 {
 #ifdef SEG_SM90
     const char *wanted = getenv("SEG_HOPPER");
-    return capability == 90 && wanted && !strcmp(wanted, "1");
+    return capability == 90 && !(wanted && !strcmp(wanted, "0"));
 #else
     return false;
 #endif
@@ -261,7 +261,7 @@ void log_launch(const char *kernel, dim3 grid, dim3 block, size_t shared)
 } // namespace
 
 // the stream is NULL, and no function of CUDA is called: there may be no driver
-bool gpu_dry_run(void **dev)
+bool gpu_dry_run(int wanted, void **dev)
 {
     CHECK(!launch_hook); // one at a time, or their launches would be mixed
     Gpu *g = (Gpu *)mem_alloc(sizeof *g);
@@ -270,6 +270,7 @@ bool gpu_dry_run(void **dev)
     g->step = (Step *)next_address(g, sizeof *g->step);
     g->counters = (unsigned *)next_address(g, COUNTER_BYTES);
     launch_hook = log_launch;
+    capability = wanted;
     *dev = g;
     return true;
 }

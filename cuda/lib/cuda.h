@@ -21,10 +21,10 @@ bool gpu_use(void *dev);
 /* The number of multiprocessors, which is the number of blocks that can wait
  * for each other; for a dry run 64, the most that any caller asks for. */
 int gpu_processors(void *dev);
-/* Are the kernels with Hopper's own instructions (sm_90a) used? Only if
- * SEG_HOPPER=1 is in the environment, as they have not run on hardware yet, if
- * the program has their code, and if the GPU that this process opened last has
- * compute capability 9.0. */
+/* Are the kernels with Hopper's own instructions (sm_90a) used? Only if the
+ * program has their code, and the GPU that this process opened last, or the one
+ * of its dry run, has compute capability 9.0. SEG_HOPPER=0 in the environment
+ * leaves them out. */
 bool gpu_is_hopper(void);
 /* The state of one run of a plan (Step of op.h) in device memory. */
 Step *gpu_step(void *dev);
@@ -41,7 +41,7 @@ bool gpu_launched(const char *kernel);
 
 /* Functions of backend.h in device.cu, transfer.cu and cuda_graph.cu. */
 bool gpu_open(int device, int threads, void **dev);
-bool gpu_dry_run(void **dev);
+bool gpu_dry_run(int capability, void **dev);
 void gpu_close(void *dev);
 int gpu_threads(int wanted);
 bool gpu_alloc(void *dev, size_t bytes, void **out);

@@ -19,7 +19,8 @@ struct TensorMapSpec {
     int64_t extent[TENSOR_MAP_AXES];
     int64_t stride[TENSOR_MAP_AXES]; // bytes, multiples of 16; [0] is ignored
     int box[TENSOR_MAP_AXES];        // extents of a copy, 1 to 256 each
-    int swizzle; // 128, 64 or 32: the bytes of a row of the box, box[0] elements
+    int swizzle; // 128, 64 or 32: the bytes of a row of the box, box[0]
+                 // elements
 };
 
 /* False with the reason. In a dry run *out is not set. */

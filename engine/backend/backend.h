@@ -37,7 +37,7 @@ typedef struct Backend {
      * launches are added to this thread's LaunchLog, downloads give zeros,
      * memory is unlimited. One per thread at a time. NULL: the backend has no
      * launches. */
-    bool (*dry_run)(void **dev);
+    bool (*dry_run)(int capability, void **dev);
     void (*close)(void *dev);   /* after all of its memory was released */
     int (*threads)(int wanted); /* how many open() would give */
     bool (*alloc)(void *dev, size_t bytes, void **out); /* 64-aligned, zero */

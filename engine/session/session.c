@@ -21,7 +21,7 @@ static bool open_device(Session *s)
     if (!s->spec.dry_run)
         s->opened = backend_open(s->be, text, number, s->threads, &s->dev);
     else if (s->be->dry_run)
-        s->opened = s->be->dry_run(&s->dev);
+        s->opened = s->be->dry_run(s->spec.capability, &s->dev);
     else
         fail_usage("device \"%s\": only cuda has a launch plan", text);
 

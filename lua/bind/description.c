@@ -3,12 +3,12 @@
 #include "lua/bind/bind.h"
 
 const char *const session_keys[] = {
-    "roots",      "loss",     "device", "threads",
-    "seed",       "optim",    "inputs", "frozen",
-    "precision",  "draws",    "limit",  "budget",
-    "least",      "average",  "ranks",  "local_batch_norm",
-    "allreduce",  "winograd", "tiles",  "plain",
-    "step_roots", NULL};
+    "roots",      "loss",       "device", "threads",
+    "seed",       "optim",      "inputs", "frozen",
+    "precision",  "draws",      "limit",  "budget",
+    "least",      "average",    "ranks",  "local_batch_norm",
+    "allreduce",  "winograd",   "tiles",  "plain",
+    "capability", "step_roots", NULL};
 
 /* roots = {node, ...}: their count. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])

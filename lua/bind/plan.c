@@ -304,7 +304,9 @@ static int l_launches(lua_State *L)
                         .no_winograd = !opt_bool(L, 1, "winograd", true),
                         .tiles = opt_string(L, 1, "tiles", ""),
                         .no_fusion = opt_bool(L, 1, "plain", false),
-                        .dry_run = true};
+                        .dry_run = true,
+                        .capability =
+                            (int)opt_int(L, 1, "capability", 80, 10, 999)};
     int inputs = read_input_dims(L, 1, input);
     spec.step_roots = read_step_roots(L, 1, step_root);
     if (spec.step_roots >= 0) spec.step_root = step_root;

@@ -1,21 +1,28 @@
 -- gpus.lua -- the GPUs that `plan --gpu` knows, and a lower bound for the time of a call on them.
 --
--- bandwidth: of the memory in GB/s. Rates in TFLOP/s without sparsity: f32 of the CUDA cores, tf32
--- and half (bf16, f16) of the tensor cores with float32 sums. All are peaks of the vendor's data
--- sheets at boost clock. Achieved rates are lower (published for an H200: 4.3 of 4.8 TB/s and 790
--- of 989 TFLOP/s), so the bound is below any measured time.
+-- capability: compute capability, 90 for 9.0. bandwidth: of the memory in GB/s. Rates in TFLOP/s
+-- without sparsity: f32 of the CUDA cores, tf32 and half (bf16, f16) of the tensor cores with
+-- float32 sums. All are peaks of the vendor's data sheets at boost clock. Achieved rates are lower
+-- (published for an H200: 4.3 of 4.8 TB/s and 790 of 989 TFLOP/s), so the bound is below any
+-- measured time.
 
 local util = require "seg.util"
 
 local M = {}
 
 M.models = {
-  { name = "h200", text = "H200", bandwidth = 4800, f32 = 67, tf32 = 495, half = 990 },
-  { name = "h100", text = "H100 SXM", bandwidth = 3350, f32 = 67, tf32 = 495, half = 990 },
-  { name = "a100", text = "A100 40 GB", bandwidth = 1555, f32 = 19.5, tf32 = 156, half = 312 },
-  { name = "4090", text = "RTX 4090", bandwidth = 1008, f32 = 82.6, tf32 = 82.6, half = 165.2 },
-  { name = "3090", text = "RTX 3090", bandwidth = 936, f32 = 35.6, tf32 = 35.6, half = 71.2 },
-  { name = "4060", text = "RTX 4060", bandwidth = 272, f32 = 15.1, tf32 = 15.1, half = 30.2 },
+  { name = "h200", text = "H200", capability = 90,
+    bandwidth = 4800, f32 = 67, tf32 = 495, half = 990 },
+  { name = "h100", text = "H100 SXM", capability = 90,
+    bandwidth = 3350, f32 = 67, tf32 = 495, half = 990 },
+  { name = "a100", text = "A100 40 GB", capability = 80,
+    bandwidth = 1555, f32 = 19.5, tf32 = 156, half = 312 },
+  { name = "4090", text = "RTX 4090", capability = 89,
+    bandwidth = 1008, f32 = 82.6, tf32 = 82.6, half = 165.2 },
+  { name = "3090", text = "RTX 3090", capability = 86,
+    bandwidth = 936, f32 = 35.6, tf32 = 35.6, half = 71.2 },
+  { name = "4060", text = "RTX 4060", capability = 89,
+    bandwidth = 272, f32 = 15.1, tf32 = 15.1, half = 30.2 },
 }
 
 -- The names of all GPUs: "h200, h100 or a100".

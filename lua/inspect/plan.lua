@@ -79,7 +79,8 @@ local function launches(r, gpu)
                                loss = r.loss, device = "cuda",
                                inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
                                precision = v.precision, winograd = v.winograd,
-                               tiles = v.tiles, budget = bytes, plain = not v.fuse }
+                               tiles = v.tiles, budget = bytes, plain = not v.fuse,
+                               capability = gpu.capability }
   local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0,
                 arena_bytes = plan.bytes, param_bytes = plan.param_bytes }
   for _, l in ipairs(list) do
