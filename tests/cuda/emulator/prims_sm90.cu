@@ -348,10 +348,13 @@ int main(void)
     kit_test = "named barriers", named();
     for (const Shape &shape : shapes) {
         const Shape s = with_strides(shape);
-        kit_test = "TMA loads", load(s);
+        char text[64]; // of the box
+        snprintf(text, sizeof text, "TMA, a box at %d %d %d %d %d", s.at[0],
+                 s.at[1], s.at[2], s.at[3], s.at[4]);
+        kit_test = text, load(s);
         for (Dtype type : {BF16, F16}) {
-            kit_test = "TMA stores", store(s, type, false);
-            kit_test = "TMA additions", store(s, type, true);
+            store(s, type, false);
+            store(s, type, true);
         }
     }
     kit_test = "stmatrix", stmatrices();
