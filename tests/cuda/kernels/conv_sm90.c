@@ -32,7 +32,9 @@ static const Layer layers[] = {
      0,
      NORM | DW | BOTH},
     // several tiles for each block: 4 blocks
-    {{OP_conv, {3, 1, 40, 24, 128}, {64, 1, 3, 3, 128}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {3, 1, 40, 24, 128}, {64, 1, 3, 3, 128}, 1, 1, 1},
+     0,
+     NORM | DW | BOTH},
     {{OP_conv, {3, 1, 32, 24, 64}, {192, 1, 3, 3, 64}, 1, 1, 1}, 0, DW | BOTH},
     {{OP_conv, {5, 1, 16, 16, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
      0,
