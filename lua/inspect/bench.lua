@@ -66,21 +66,26 @@ function M.calls(session, feeds)
   return calls
 end
 
+-- Copies a batch into the memory of the device. -> the inputs of a step: the held batch, or the
+-- feeds where the device has no queue or no room; whether it is held
+local function hold(session, feeds)
+  local held = session:facts().ahead > 0 and session:hold(feeds)
+  if not held then return feeds, false end
+  local given = {}
+  for name in pairs(feeds) do given[name] = held end
+  return given, true
+end
+
 -- Median milliseconds of a whole step, including the update and the copy of the batch; a rate of 0
 -- keeps the weights from diverging over the rounds. A device with a queue gets its steps as in
 -- training: as many as it may queue, on a batch in its memory (as with --device_dataset); the time
 -- is then the mean over these steps. clip: the recipe's maximum norm of the gradient, as clipping
 -- is part of its step. -> milliseconds, whether the batch was in the memory of the device
 function M.step_ms(session, feeds, clip)
-  local count, given, all = session:facts().ahead, feeds, {}
-  local held = count > 0 and session:hold(feeds)
-  if held then
-    given = {}
-    for name in pairs(feeds) do given[name] = held end
-    -- the first step runs call by call, the second is captured as a CUDA graph
+  local given, held = hold(session, feeds)
+  local count, all = held and session:facts().ahead or 1, {}
+  if held then -- the first step runs call by call, the second is captured as a CUDA graph
     for _ = 1, 2 do session:step(given, { lr = 0, clip = clip }) end
-  else
-    count = 1
   end
   for i = 1, M.ROUNDS do
     local started = core.sys.clock()
@@ -88,7 +93,7 @@ function M.step_ms(session, feeds, clip)
     for _ = 1, count do session:collect(true) end
     all[i] = 1e3 * (core.sys.clock() - started) / count
   end
-  return util.median(all), held and true or false
+  return util.median(all), held
 end
 
 -- Median milliseconds of an inference: the outputs of a batch with running statistics, without loss
@@ -96,14 +101,8 @@ end
 -- held and several inferences are queued as in step_ms. -> milliseconds
 function M.infer_ms(r, feeds)
   local session, all = recipes.session(r, "predict"), {}
-  local count, given = session:facts().ahead, feeds
-  local held = count > 0 and session:hold(feeds)
-  if held then
-    given = {}
-    for name in pairs(feeds) do given[name] = held end
-  else
-    count = 1
-  end
+  local given, held = hold(session, feeds)
+  local count = held and session:facts().ahead or 1
   local function run()
     for _ = 2, count do session:forward(given, false, {}) end
     session:forward(given, false) -- waits for all of them
@@ -154,12 +153,7 @@ end
 -- call behind others that are queued before it: so the GPU does not wait for the host, and a gap is
 -- one of the GPU and of the two events around each launch (some microseconds together).
 local function trace_kernels(session, feeds, ms)
-  local held, given, options = session:hold(feeds), feeds, { lr = 0 }
-  if held then
-    given = {}
-    for name in pairs(feeds) do given[name] = held end
-  end
-  local count = session:facts().ahead
+  local given, options, count = hold(session, feeds), { lr = 0 }, session:facts().ahead
   for _ = 1, count do session:queue(given, options) end
   local from = core.sys.clock()
   local list = session:launch_times(given, options)
