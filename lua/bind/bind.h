@@ -158,6 +158,11 @@ typedef struct HeldInput {
  * data.device_dataset. */
 int push_held(lua_State *L, int arg, const HeldInput *input, int inputs);
 
+/* A table { name=, kind=, backward=, launch=, copied= } of a launch of this
+ * call: name and kind of its layer ("" and "begin" or "update" without one),
+ * the name of the kernel or copy, the bytes of a copy. */
+void push_launch(lua_State *L, const Launch *l, const LaunchPart *part);
+
 Session *check_session(lua_State *L, int arg);
 /* The list of objects that hold memory on the device of the session at `arg`.
  * They are closed before the session is, in whatever order the collector or

@@ -245,19 +245,24 @@ static bool says_moved(const LaunchLog *r, int i)
     return false;
 }
 
-/* Push a row of the table of launches. `whole`: its bytes and FLOPs are those
- * of the call, else those of the launch. */
-static void push_launch(lua_State *L, const Graph *g, const Launch *l,
-                        const LaunchPart *part, bool whole)
+void push_launch(lua_State *L, const Launch *l, const LaunchPart *part)
 {
-    const Node *n = part->node < 0 ? NULL : &g->node[part->node];
+    const Node *n = part->node < 0 ? NULL : &check_graph(L)->node[part->node];
     lua_createtable(L, 0, 12);
     set_text(L, "name", n ? n->name : "");
     set_text(L, "kind", part->what ? part->what : op_info[n->attr.op].name);
     set_bool(L, "backward", part->backward);
     set_text(L, "launch", l->name);
-    set_integer(L, "shared", (lua_Integer)l->shared);
     set_integer(L, "copied", (lua_Integer)l->bytes);
+}
+
+/* Push a launch of a dry run. `whole`: its bytes and FLOPs are those of the
+ * call, else those of the launch. */
+static void push_dry_launch(lua_State *L, const Launch *l,
+                            const LaunchPart *part, bool whole)
+{
+    push_launch(L, l, part);
+    set_integer(L, "shared", (lua_Integer)l->shared);
     set_number(L, "bytes", whole ? part->bytes : l->moved);
     set_number(L, "flops", whole ? part->flops : l->flops);
     if (!l->block[0]) return;
@@ -323,8 +328,8 @@ static int l_launches(lua_State *L)
 
     for (int i = 0, last = -1; i < r.launches; i++) {
         const Launch *l = &r.launch[i];
-        push_launch(L, g, l, &r.part[l->part],
-                    l->part != last && !says_moved(&r, i));
+        push_dry_launch(L, l, &r.part[l->part],
+                        l->part != last && !says_moved(&r, i));
         last = l->part;
         lua_rawseti(L, -2, i + 1);
     }

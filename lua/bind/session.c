@@ -347,15 +347,7 @@ static int l_launch_times(lua_State *L)
     lua_createtable(L, log.launches, 0);
     for (int i = 0; i < log.launches; i++) {
         const Launch *l = &log.launch[i];
-        const LaunchPart *part = &log.part[l->part];
-        const Node *n =
-            part->node < 0 ? NULL : &check_graph(L)->node[part->node];
-        lua_createtable(L, 0, 7);
-        set_text(L, "name", n ? n->name : "");
-        set_text(L, "kind", part->what ? part->what : op_info[n->attr.op].name);
-        set_text(L, "launch", l->name);
-        set_bool(L, "backward", part->backward);
-        set_integer(L, "copied", (lua_Integer)l->bytes);
+        push_launch(L, l, &log.part[l->part]);
         set_number(L, "from", l->from_ms);
         set_number(L, "to", l->to_ms);
         lua_rawseti(L, -2, i + 1);
