@@ -1,11 +1,11 @@
 /* codec.h -- a C interface to DCMTK.
  *
  * DCMTK has two jobs: it decodes JPEG and JPEG-LS frames that this program has
- * cut out of a file and checked, and it writes compressed files from a list of
- * elements and pixels (encode.h writes the others). No other bytes of an input
- * file reach DCMTK. Implemented by dcmtk.cc, or by dcmtk_none.c in a build
- * without DCMTK. All functions are thread-safe; the library is initialised
- * once, by the first call. */
+ * cut out of a file and checked, and it writes files from a list of elements
+ * and pixels. A build without DCMTK writes uncompressed and deflated files by
+ * encode.h. No other bytes of an input file reach DCMTK. Implemented by
+ * dcmtk.cc, or by dcmtk_none.c in a build without DCMTK. All functions are
+ * thread-safe; the library is initialised once, by the first call. */
 #ifndef SEG_DATA_DICOM_CODEC_H
 #define SEG_DATA_DICOM_CODEC_H
 #include <stdbool.h>

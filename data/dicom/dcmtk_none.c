@@ -12,8 +12,7 @@
 static const char how[] =
     "built without DCMTK: JPEG and JPEG-LS inside DICOM are not read, and "
     "compressed files not written; fix: install DCMTK (Debian: libdcmtk-dev, "
-    "Fedora: dcmtk-devel, "
-    "Arch: dcmtk) and build again with make DICOM=1";
+    "Fedora: dcmtk-devel, Arch: dcmtk) and build again with make DICOM=1";
 
 bool dicom_ready(void)
 {

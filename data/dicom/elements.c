@@ -172,10 +172,10 @@ static bool write_bytes(const char *aside, const uint8_t *bytes, size_t count,
     return ok;
 }
 
-// Encodes and writes an uncompressed file; false with the reason as an error.
-static bool write_plain(Elements *l, const char *path, const char *aside,
-                        const CodecPixels *form, const uint8_t *pixels,
-                        size_t bytes)
+// Writes a file by encode.h; false with the reason as an error.
+static bool write_encoded(Elements *l, const char *path, const char *aside,
+                          const CodecPixels *form, const uint8_t *pixels,
+                          size_t bytes)
 {
     Arena mem = {0};
     uint8_t *file;
@@ -192,10 +192,10 @@ static bool write_plain(Elements *l, const char *path, const char *aside,
     return ok;
 }
 
-// The same of a compressed file, by DCMTK.
-static bool write_compressed(Elements *l, const char *path, const char *aside,
-                             const CodecPixels *form, const uint8_t *pixels,
-                             size_t bytes)
+// Writes a file by DCMTK; false with the reason as an error.
+static bool write_dcmtk(Elements *l, const char *path, const char *aside,
+                        const CodecPixels *form, const uint8_t *pixels,
+                        size_t bytes)
 {
     char why[CODEC_WHY];
     const CodecResult r =
@@ -215,12 +215,13 @@ bool elements_write(Elements *l, const char *path, const CodecPixels *form,
     // name
     char *aside = arena_printf(&l->arena, "%s.tmp", path);
     if (!aside) return false;
-    // DCMTK writes plain files too where it is built in: prepared cases of
-    // earlier runs are found by the bytes of the files
-    const bool plain = !SEG_DICOM && dicom_encodes(form->syntax_uid);
+    // a build with DCMTK writes uncompressed files by DCMTK too: prepared cases
+    // are found by the bytes of their files, which differ from those of
+    // encode.h
+    const bool encode = !SEG_DICOM && dicom_encodes(form->syntax_uid);
 
-    if (!(plain ? write_plain : write_compressed)(l, path, aside, form, pixels,
-                                                  bytes)) {
+    if (!(encode ? write_encoded : write_dcmtk)(l, path, aside, form, pixels,
+                                                bytes)) {
         remove(aside);
         return false;
     }
