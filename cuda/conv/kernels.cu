@@ -29,6 +29,19 @@ const Source &source_of(const ConvRun *o)
     return o->choice->passes == PASS_Y ? o->x : o->dy;
 }
 
+/* The operands of wgrad: those with the extents of the input and of the output
+ * of the convolution, see ConvProblem. A transposed convolution's x has the
+ * extents of the output. */
+const Source &input_of(const ConvRun *o)
+{
+    return is_upconv(o->r->c) ? o->dy : o->x;
+}
+
+const Source &output_of(const ConvRun *o)
+{
+    return is_upconv(o->r->c) ? o->x : o->dy;
+}
+
 /* Are tensors of so many channels a group loaded 8 channels (16 bytes) at a
  * time? Other numbers are loaded one by one. */
 bool loads_vectors(const ConvProblem *r, int channels)
@@ -167,10 +180,8 @@ bool takes_direct_wgrad(const ConvProblem *r, ConvChoice *out)
 
 bool run_direct_wgrad(const ConvRun *o)
 {
-    const bool up = is_upconv(o->r->c);
-    return direct_wgrad(o->r, (up ? o->dy : o->x).first.data,
-                        (up ? o->x : o->dy).first.data, o->dw, o->fresh_dw,
-                        o->sqnorm, o->workspace);
+    return direct_wgrad(o->r, input_of(o).first.data, output_of(o).first.data,
+                        o->dw, o->fresh_dw, o->sqnorm, o->workspace);
 }
 
 // -- Hopper GPUs: 16 bits ----------------------------------------------------
@@ -210,9 +221,8 @@ bool takes_wgrad_sm90(const ConvProblem *r, ConvChoice *out)
 
 bool run_wgrad_sm90(const ConvRun *o)
 {
-    const bool up = is_upconv(o->r->c);
-    return wgrad_sm90_run(o->r, up ? o->dy : o->x, up ? o->x : o->dy, o->dw,
-                          o->fresh_dw, o->sqnorm, o->workspace);
+    return wgrad_sm90_run(o->r, input_of(o), output_of(o), o->dw, o->fresh_dw,
+                          o->sqnorm, o->workspace);
 }
 
 // -- implicit GEMM: all other problems ---------------------------------------
@@ -261,9 +271,8 @@ bool takes_wgrad(const ConvProblem *r, ConvChoice *out)
 
 bool run_wgrad(const ConvRun *o)
 {
-    const bool up = is_upconv(o->r->c);
-    return conv_wgrad(o->r, up ? o->dy : o->x, up ? o->x : o->dy, o->dw,
-                      o->fresh_dw, o->sqnorm, o->workspace);
+    return conv_wgrad(o->r, input_of(o), output_of(o), o->dw, o->fresh_dw,
+                      o->sqnorm, o->workspace);
 }
 
 // -- the gradient of a bias --------------------------------------------------
