@@ -5,14 +5,6 @@
 
 namespace {
 
-/* The extents of a residue class of the result. */
-Dims class_dims(const ConvProblem *r, bool dgrad)
-{
-    Dims s = dgrad ? r->input : r->output;
-    if (dgrad) s.d /= r->win.s[0], s.h /= r->win.s[1], s.w /= r->win.s[2];
-    return s;
-}
-
 /* Sets halos and filter stages: as many of each as shared memory holds. */
 template <Sm90Way WAY> bool place(IgemmSm90Params *p, int stages)
 {
@@ -42,7 +34,6 @@ int set_taps(const Sm90Taps *from, bool pairs, IgemmSm90Params *p)
         Sm90Group *g = &p->group[i];
         const int first = g->first, taps = g->count;
         g->first = (uint8_t)count;
-        if (pairs) g->w = -1; // the halo begins a pair before the box
         for (int k = first; k < first + taps; k++)
             for (int w = 0; w < (pairs ? 4 : 1); w++) {
                 const int row = from->tap[k].h * p->pitch + from->tap[k].w;
@@ -58,17 +49,18 @@ int set_taps(const Sm90Taps *from, bool pairs, IgemmSm90Params *p)
 }
 
 /* Everything but addresses. False: the family does not take the pass. */
-bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Taps *taps,
+bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Boxes *boxes,
                IgemmSm90Params *p)
 {
     const int channels = dgrad ? r->input.c : r->output.c;
     const bool pairs = sm90_takes_pairs(r);
-    const ConvProblem seen = pairs ? sm90_pairs(r) : *r;
-    const Dims to = class_dims(&seen, dgrad);
     if (igemm_tile_wanted() || !(pairs || sm90_takes(r)) ||
-        !sm90_taps_of(&seen, dgrad, taps) ||
-        !sm90_box(to, &p->box_w, &p->box_h) || (pairs && p->box_w == 16))
+        !sm90_boxes_of(r, dgrad, pairs, boxes))
         return false;
+    const Sm90Taps *taps = &boxes->taps;
+    const Dims to = boxes->result;
+    p->box_w = boxes->box_w, p->box_h = boxes->box_h;
+    p->pitch = boxes->pitch, p->halo_h = boxes->halo_h;
     p->from = sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin,
                         pairs ? 32 : SM90_CHANNELS);
     p->to =
@@ -78,9 +70,6 @@ bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Taps *taps,
            : p->to.chunks % 2 ? SM90_NARROW
                               : SM90_WIDE;
     p->second_w = *way == SM90_SMALL ? 8 : 0;
-    // the positions around a pair belong to three pairs
-    p->pitch = p->box_w + (pairs ? 2 : taps->span_w);
-    p->halo_h = p->box_h + taps->span_h;
     p->halo_bytes = p->pitch * p->halo_h * SM90_ROW;
     p->halo_room = (int)ceil_div(p->halo_bytes, 1024) * 1024;
     p->channels = channels;
@@ -176,12 +165,13 @@ bool filter_map(const ConvProblem *r, bool dgrad, Sm90Way way, const void *w,
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
 {
     IgemmSm90Fit f = {};
-    Sm90Taps taps;
+    Sm90Way way;
+    Sm90Boxes boxes;
     IgemmSm90Params p = {};
-    f.takes = params_of(r, dgrad, &f.way, &taps, &p);
+    f.takes = params_of(r, dgrad, &way, &boxes, &p);
     if (f.takes)
         f.sum_parts = p.tiles / (int)p.filter_tiles.by *
-                      (f.way == SM90_SMALL || f.way == SM90_PAIR ? 2 : 1);
+                      (way == SM90_SMALL || way == SM90_PAIR ? 2 : 1);
     return f;
 }
 
@@ -193,12 +183,13 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
     const Dims source = dgrad ? r->output : r->input,
                result = dgrad ? r->input : r->output;
     Sm90Way way;
-    Sm90Taps taps;
+    Sm90Boxes boxes;
     IgemmSm90Params p = {};
     Sm90Extent extent;
     if (!countable(r->c, rows(source)) || !countable(r->c, rows(result)))
         return false;
-    CHECK(params_of(r, dgrad, &way, &taps, &p));
+    CHECK(params_of(r, dgrad, &way, &boxes, &p));
+    const Sm90Taps &taps = boxes.taps;
 
     const int one[3] = {1, 1, 1};
     const int halo[2] = {p.pitch, p.halo_h};

@@ -79,8 +79,9 @@ struct Sm90Class {
 struct IgemmSm90Params {
     TensorMap map[SM90_MAPS];
     TensorMap filter;
-    // map[source_map + tensor * source_maps + class], likewise result_map
-    int source_map, source_maps, result_map, result_maps;
+    // map[tensor * source_maps + class] of the source,
+    // map[result_map + tensor * result_maps + class] of the result
+    int source_maps, result_map, result_maps;
     Sm90Class cls[SM90_CLASSES];
     Sm90Group group[SM90_GROUPS];
     Sm90Tap tap[SM90_TAPS];
@@ -106,11 +107,9 @@ struct IgemmSm90Params {
  * a number of positions, see Sm90Shape. */
 enum Sm90Way { SM90_WIDE, SM90_NARROW, SM90_SMALL, SM90_PAIR };
 
-/* Does the family take the pass, and how? Extents, precision and attributes
- * decide. */
+/* Does the family take the pass? Extents, precision and attributes decide. */
 struct IgemmSm90Fit {
     bool takes;
-    Sm90Way way;
     int sum_parts; // partial sums over the result; 0: none
 };
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad);

@@ -69,8 +69,8 @@ static __device__ __forceinline__ void sm90_produce(
             const Sm90Chunk c = sm90_chunk(p.from, hc);
             mbarrier_expect(bar, (uint32_t)p.halo_bytes);
             tma_load(halos + halo.at * p.halo_room,
-                     &p.map[p.source_map + c.tensor * p.source_maps + g.map],
-                     c.channel, hs.w + g.w, hs.h + g.h, hs.d + g.d, hs.n, bar);
+                     &p.map[c.tensor * p.source_maps + g.map], c.channel,
+                     hs.w + g.w, hs.h + g.h, hs.d + g.d, hs.n, bar);
             halo.next(p.buffers);
             if (++hc == p.from.chunks) {
                 const Sm90Class k = p.cls[hs.cls];

@@ -141,7 +141,9 @@ bool sm90_takes_thin(const ConvProblem *r)
            r->cout % 8 == 0 && r->cout >= 32 && !c->x_norm[0] && !c->x_norm[X2];
 }
 
-ConvProblem sm90_pairs(const ConvProblem *r)
+/* The problem of pairs along d and h: half as wide, with a window of one along
+ * w. */
+static ConvProblem pairs_of(const ConvProblem *r)
 {
     ConvProblem p = *r;
     p.input.w /= 2, p.output.w /= 2;
@@ -149,7 +151,8 @@ ConvProblem sm90_pairs(const ConvProblem *r)
     return p;
 }
 
-bool sm90_taps_of(const ConvProblem *r, bool dgrad, Sm90Taps *out)
+/* False: too many taps or groups. */
+static bool taps_of(const ConvProblem *r, bool dgrad, Sm90Taps *out)
 {
     const Window *g = &r->win;
     const int classes = g->s[0] * g->s[1] * g->s[2];
@@ -172,12 +175,33 @@ bool sm90_taps_of(const ConvProblem *r, bool dgrad, Sm90Taps *out)
     return true;
 }
 
-bool sm90_box(Dims s, int *w, int *h)
+/* The box that wastes less of a plane of these extents. False: more than half
+ * is waste. */
+static bool box_of(Dims s, int *w, int *h)
 {
     const int64_t high = ceil_div(s.w, 8) * 8 * ceil_div(s.h, 32) * 32;
     const int64_t square = ceil_div(s.w, 16) * 16 * ceil_div(s.h, 16) * 16;
     *w = high <= square ? 8 : 16, *h = high <= square ? 32 : 16;
     return least(high, square) <= 2 * (int64_t)s.w * s.h;
+}
+
+bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs, Sm90Boxes *out)
+{
+    const ConvProblem seen = pairs ? pairs_of(r) : *r;
+    Sm90Taps *taps = &out->taps;
+    Dims *s = &out->result;
+    *s = dgrad ? seen.input : seen.output;
+    if (dgrad)
+        s->d /= seen.win.s[0], s->h /= seen.win.s[1], s->w /= seen.win.s[2];
+    if (!taps_of(&seen, dgrad, taps) || !box_of(*s, &out->box_w, &out->box_h) ||
+        (pairs && out->box_w == 16))
+        return false;
+    out->halo_h = out->box_h + taps->span_h;
+    // the positions around a pair belong to three pairs, the first of them
+    // before the box
+    out->pitch = out->box_w + (pairs ? 2 : taps->span_w);
+    for (int i = 0; pairs && i < taps->groups; i++) taps->group[i].w = -1;
+    return true;
 }
 
 bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],

@@ -1,5 +1,5 @@
-/* sm90_host.cuh -- what the launchers of the Hopper kernels share: which
- * problems they take, the taps of a window by halo, tensor maps. */
+/* sm90_host.cuh -- host code of the Hopper kernels: the problems that they
+ * take, boxes and halos, the taps that read a halo, tensor maps. */
 #ifndef SEG_CUDA_CONV_SM90_HOST_H
 #define SEG_CUDA_CONV_SM90_HOST_H
 #include "cuda/conv/igemm_sm90.cuh"
@@ -17,6 +17,15 @@ struct Sm90Taps {
     int span_h, span_w; // positions of a halo beyond the box
 };
 
+/* The boxes of a result, of 256 positions each, and the halos that TMA loads
+ * for them. A position of a problem of pairs is a pair. */
+struct Sm90Boxes {
+    Dims result;      // of a residue class
+    int box_w, box_h; // 8 x 32 or 16 x 16, whichever wastes less
+    int pitch, halo_h;
+    Sm90Taps taps;
+};
+
 /* Do precision, channels, strides and the GPU allow the family? Chunks of 64
  * channels may be padded with zeros, up to twice the products in all. */
 bool sm90_takes(const ConvProblem *r);
@@ -26,17 +35,14 @@ bool sm90_takes_pairs(const ConvProblem *r);
 /* Is it a first layer for wgrad, with this GPU: a convolution of at most 16
  * channels? */
 bool sm90_takes_thin(const ConvProblem *r);
-/* The problem of pairs along d and h: half as wide, with a window of one along
- * w. */
-ConvProblem sm90_pairs(const ConvProblem *r);
 /* The first tensor's channels of an implicit concat on the side of the input or
  * the output; 0: one tensor. */
 int sm90_border(const ConvProblem *r, bool input);
-/* False: too many taps or groups. */
-bool sm90_taps_of(const ConvProblem *r, bool dgrad, Sm90Taps *out);
-/* The box of 256 positions of a plane of these extents: 8 x 32 or 16 x 16,
- * whichever wastes less. False: more than half is waste. */
-bool sm90_box(Dims result, int *w, int *h);
+/* The boxes, halos and taps of fprop and wgrad, or of dgrad. False: too many
+ * taps or groups, or more than half of the positions of the boxes are outside
+ * of the result. */
+bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs,
+                   Sm90Boxes *out);
 /* The map of every s-th position of a tensor of extents `size` from `residue`
  * on, with boxes of 64 channels and box[0] x box[1] (w, h) positions. Sets
  * *extent. False with the reason. */

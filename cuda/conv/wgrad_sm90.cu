@@ -26,7 +26,7 @@ struct WgradParams90 {
     int boxes, splits;
     Divisor a_tiles, b_chunks; // a block's tile: (group, chunk of b, tile of a)
     Divisor boxes_w, boxes_h, planes;
-    int a_chunks, a_h; // 64-channel chunks of a tile; lines of a box
+    int a_chunks; // 64-channel chunks of a tile
     int box_w, box_h, halo_h, pitch;
     int b_bytes, b_room, buffers;
     int b_offset;              // bytes, of pairs: to the first column
@@ -291,12 +291,11 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* The extents of a run. */
 struct Shape90 {
-    Sm90Taps taps;
+    Sm90Boxes boxes;
     bool pairs, thin;
     size_t padded_bytes;                    // of a thin operand's copy
     int gemm_n, rows, a_chunks, warpgroups; // gemm_n: columns of a product
-    int box_w, box_h;
-    int boxes, tiles, a_tiles, splits, shares, fold_blocks, count;
+    int box_count, tiles, a_tiles, splits, shares, fold_blocks, count;
 };
 
 struct Sides {
@@ -316,17 +315,17 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
 {
     *s = {};
     s->pairs = sm90_takes_pairs(r), s->thin = sm90_takes_thin(r);
-    const ConvProblem seen = s->pairs ? sm90_pairs(r) : *r;
     if (!(s->pairs || s->thin || sm90_takes(r)) ||
-        !sm90_taps_of(&seen, false, &s->taps))
+        !sm90_boxes_of(r, false, s->pairs, &s->boxes))
         return false;
+    const Sm90Taps *taps = &s->boxes.taps;
     const Sides sides = sides_of(r, *s);
     const Sm90Side out = sides.a, in = sides.b;
     // the same number of taps in all groups
-    const int columns = s->taps.span_w + 1;
-    s->rows = s->taps.span_h + 1;
-    for (int i = 0; i < s->taps.groups; i++)
-        if (s->taps.group[i].count != columns * s->rows) return false;
+    const int columns = taps->span_w + 1;
+    s->rows = taps->span_h + 1;
+    for (int i = 0; i < taps->groups; i++)
+        if (taps->group[i].count != columns * s->rows) return false;
     if (s->rows == 3 && (s->pairs || columns == 3))
         s->a_chunks = 1;
     else if (s->thin && s->rows == 2 && columns == 2)
@@ -338,15 +337,13 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
     // the four positions around a pair, of 32 channels each
     s->gemm_n = s->pairs ? 128 : columns * in.size;
     s->warpgroups = s->rows * s->a_chunks;
-    const Dims o = seen.output;
-    if (!sm90_box(o, &s->box_w, &s->box_h) || (s->pairs && s->box_w == 16))
-        return false;
     if (s->thin) s->padded_bytes = (size_t)rows(r->input) * 2 * THIN;
-    s->boxes =
-        (int)(ceil_div(o.w, s->box_w) * ceil_div(o.h, s->box_h) * o.d * o.n);
+    const Dims o = s->boxes.result;
+    s->box_count = (int)(ceil_div(o.w, s->boxes.box_w) *
+                         ceil_div(o.h, s->boxes.box_h) * o.d * o.n);
     s->a_tiles = out.chunks / s->a_chunks;
-    s->tiles = s->a_tiles * in.chunks * s->taps.groups;
-    s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->boxes));
+    s->tiles = s->a_tiles * in.chunks * taps->groups;
+    s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->box_count));
     s->count = s->tiles * s->warpgroups * s->gemm_n / 8 * 128;
     s->shares = s->splits >= 32 ? 8 : s->splits >= 8 ? 4 : 1;
     s->fold_blocks = (int)ceil_div(s->count, FOLD_THREADS / s->shares);
@@ -415,7 +412,8 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     const Dtype type = precision_copy(r->c->precision);
     if (!countable(r->c, rows(r->output))) return false;
     CHECK(shape_of(r, &s));
-    const Dims boxed = s.pairs ? sm90_pairs(r).output : r->output;
+    const Sm90Boxes &boxes = s.boxes;
+    const Sm90Taps &taps = boxes.taps;
     const Sides sides = sides_of(r, s);
     const int row = s.thin ? 2 * THIN : SM90_ROW; // bytes of a row of the halo
     Source from = input;
@@ -425,22 +423,20 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
         workspace = (char *)workspace + s.padded_bytes;
     }
 
-    p.parts = (float4 *)workspace, p.boxes = s.boxes, p.splits = s.splits;
+    p.parts = (float4 *)workspace, p.boxes = s.box_count, p.splits = s.splits;
     p.a_tiles = divisor(s.a_tiles);
-    p.boxes_w = divisor(ceil_div(boxed.w, s.box_w));
-    p.boxes_h = divisor(ceil_div(boxed.h, s.box_h));
-    p.planes = divisor(boxed.d);
-    p.a_chunks = s.a_chunks, p.box_w = s.box_w, p.box_h = s.box_h;
-    p.pitch = s.box_w + (s.pairs ? 2 : s.taps.span_w);
-    p.halo_h = s.box_h + s.taps.span_h;
+    p.boxes_w = divisor(ceil_div(boxes.result.w, boxes.box_w));
+    p.boxes_h = divisor(ceil_div(boxes.result.h, boxes.box_h));
+    p.planes = divisor(boxes.result.d);
+    p.a_chunks = s.a_chunks, p.box_w = boxes.box_w, p.box_h = boxes.box_h;
+    p.pitch = boxes.pitch, p.halo_h = boxes.halo_h;
     p.b_bytes = p.pitch * p.halo_h * row;
     p.b_room = (int)ceil_div(p.b_bytes, 1024) * 1024;
-    p.b_stride = (uint32_t)((s.box_w == 8 ? p.pitch : 8) * row);
-    p.b_step = (uint32_t)((s.box_w == 8 ? 2 * p.pitch : p.pitch) * row);
-    memcpy(p.group, s.taps.group, sizeof p.group);
-    for (int i = 0; s.pairs && i < s.taps.groups; i++) p.group[i].w = -1;
+    p.b_stride = (uint32_t)((boxes.box_w == 8 ? p.pitch : 8) * row);
+    p.b_step = (uint32_t)((boxes.box_w == 8 ? 2 * p.pitch : p.pitch) * row);
+    memcpy(p.group, taps.group, sizeof p.group);
     p.b_offset = s.pairs ? SM90_ROW / 2 : 0;
-    p.b_classes = s.taps.source_classes;
+    p.b_classes = taps.source_classes;
 
     const int room = p.a_chunks * A_BYTES + p.b_room;
     p.buffers =
@@ -452,7 +448,8 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     p.b_norm[0] = from.first.norm_on_load;
     p.b_norm[1] = from.second.norm_on_load;
     const int one[3] = {1, 1, 1}, none[3] = {};
-    const int a_box[2] = {s.box_w, s.box_h}, b_box[2] = {p.pitch, p.halo_h};
+    const int a_box[2] = {boxes.box_w, boxes.box_h},
+              b_box[2] = {p.pitch, p.halo_h};
     p.a_side = sides.a, p.b_side = sides.b;
     p.b_chunks = divisor(p.b_side.chunks);
     for (int t = 0; t < 2; t++) {
@@ -461,11 +458,11 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
         if (a.data && !sm90_map(a.data, type, sm90_part(p.a_side, r->output, t),
                                 one, none, a_box, &p.a[t], &p.a_extent))
             return false;
-        for (int k = 0; b.data && k < s.taps.source_classes; k++) {
+        for (int k = 0; b.data && k < taps.source_classes; k++) {
             Dims part = sm90_part(p.b_side, r->input, t);
             if (s.thin) part.c = THIN;
-            if (!sm90_map(b.data, type, part, g->s, s.taps.residue[k], b_box,
-                          &p.b[t * s.taps.source_classes + k], &p.b_extent[k],
+            if (!sm90_map(b.data, type, part, g->s, taps.residue[k], b_box,
+                          &p.b[t * taps.source_classes + k], &p.b_extent[k],
                           row / 2))
                 return false;
         }
@@ -487,8 +484,8 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     f.a_side = p.a_side, f.b_side = p.b_side;
     f.filter = (int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin;
     f.w_step = g->s[2] * r->cin, f.h_step = g->s[1] * g->k[2] * r->cin;
-    for (int i = 0; i < s.taps.groups; i++)
-        f.group_at[i] = s.taps.tap[s.taps.group[i].first].filter *
+    for (int i = 0; i < taps.groups; i++)
+        f.group_at[i] = taps.tap[taps.group[i].first].filter *
                         (s.pairs ? g->k[2] : 1) * r->cin;
     moves((double)s.splits * s.count * sizeof(float4) +
           (double)conv_filter_size(r) * sizeof(float) * (fresh ? 1 : 2));
