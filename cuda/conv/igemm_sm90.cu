@@ -59,28 +59,25 @@ bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Boxes *boxes,
         return false;
     const Sm90Taps *taps = &boxes->taps;
     const Dims to = boxes->result;
-    p->box_w = boxes->box_w, p->box_h = boxes->box_h;
+    p->grid = sm90_grid(boxes);
     p->pitch = boxes->pitch, p->halo_h = boxes->halo_h;
     p->from = sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin,
                         pairs ? 32 : SM90_CHANNELS);
     p->to =
         sm90_side(sm90_border(r, dgrad), channels, pairs ? 32 : SM90_CHANNELS);
-    *way = pairs              ? SM90_PAIR
-           : p->box_w == 16   ? SM90_SMALL
-           : p->to.chunks % 2 ? SM90_NARROW
-                              : SM90_WIDE;
+    *way = pairs                ? SM90_PAIR
+           : boxes->box_w == 16 ? SM90_SMALL
+           : p->to.chunks % 2   ? SM90_NARROW
+                                : SM90_WIDE;
     p->second_w = *way == SM90_SMALL ? 8 : 0;
     p->halo_bytes = p->pitch * p->halo_h * SM90_ROW;
     p->halo_room = (int)ceil_div(p->halo_bytes, 1024) * 1024;
     p->channels = channels;
     p->filter_tiles = divisor(p->to.chunks / (*way == SM90_WIDE ? 2 : 1));
     p->classes = divisor(taps->result_classes);
-    p->boxes_w = divisor(ceil_div(to.w, p->box_w));
-    p->boxes_h = divisor(ceil_div(to.h, p->box_h));
-    p->planes = divisor(to.d);
     p->result = {to.w, to.h, to.d};
     const int64_t tiles = (int64_t)p->filter_tiles.by * p->classes.by *
-                          p->boxes_w.by * p->boxes_h.by * to.d * to.n;
+                          p->grid.boxes_w.by * p->grid.boxes_h.by * to.d * to.n;
     if (tiles > INT32_MAX / 2) return false;
     p->tiles = (int)tiles;
     const int stages = set_taps(taps, pairs, p) * p->from.chunks;

@@ -58,6 +58,12 @@ struct Sm90Extent {
     int w, h, d;
 };
 
+/* The boxes of a result: their number along each axis, their extents. */
+struct Sm90Grid {
+    Divisor boxes_w, boxes_h, planes;
+    int box_w, box_h;
+};
+
 /* The taps that read the same halo. */
 struct Sm90Group {
     int8_t w, h, d;       // the halo's first position, from the box's
@@ -94,9 +100,10 @@ struct IgemmSm90Params {
     const float *bias;
     double *sums; // (parts, 2, channels): of y and y^2; NULL: none
     int channels; // of the result, all tensors
-    int tiles, box_w, box_h, second_w; // second_w: from the box's start to the
-                                       // positions of warpgroup 2
-    Divisor filter_tiles, classes, boxes_w, boxes_h, planes;
+    Sm90Grid grid;
+    int tiles, second_w; // second_w: from the box's start to the positions of
+                         // warpgroup 2
+    Divisor filter_tiles, classes;
     int halo_h, pitch; // positions of a halo
     int halo_bytes, halo_room, buffers;
     int slots;     // filter tiles in shared memory, by stages

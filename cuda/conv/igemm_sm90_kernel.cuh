@@ -23,7 +23,8 @@ template <Sm90Way WAY> struct Sm90Shape {
 
 /* The tile of a block. */
 struct Sm90Coord {
-    int filter, cls, w, h, d, n, box;
+    int filter, cls, box;
+    Sm90Box at;
 };
 
 static __device__ __forceinline__ Sm90Coord sm90_coord(const IgemmSm90Params &p,
@@ -34,10 +35,7 @@ static __device__ __forceinline__ Sm90Coord sm90_coord(const IgemmSm90Params &p,
     s.filter = (int)split(&rest, p.filter_tiles);
     s.cls = (int)split(&rest, p.classes);
     s.box = (int)rest;
-    s.w = (int)split(&rest, p.boxes_w) * p.box_w;
-    s.h = (int)split(&rest, p.boxes_h) * p.box_h;
-    s.d = (int)split(&rest, p.planes);
-    s.n = (int)rest;
+    s.at = sm90_box_at(p.grid, rest);
     return s;
 }
 
@@ -70,7 +68,7 @@ static __device__ __forceinline__ void sm90_produce(
             mbarrier_expect(bar, (uint32_t)p.halo_bytes);
             tma_load(halos + halo.at * p.halo_room,
                      &p.map[c.tensor * p.source_maps + g.map], c.channel,
-                     hs.w + g.w, hs.h + g.h, hs.d + g.d, hs.n, bar);
+                     hs.at.w + g.w, hs.at.h + g.h, hs.at.d + g.d, hs.at.n, bar);
             halo.next(p.buffers);
             if (++hc == p.from.chunks) {
                 const Sm90Class k = p.cls[hs.cls];
@@ -143,20 +141,15 @@ static __device__ __forceinline__ void sm90_norm_halos(const IgemmSm90Params &p,
         const Sm90Class c = p.cls[s.cls];
         for (int i = 0; i < c.count; i++) {
             const Sm90Group g = p.group[c.first + i];
-            const Sm90Extent e = p.extent[g.map];
-            Sm90Halo halo = {p.halo_h, p.pitch, s.w + g.w, s.h + g.h, e.w, e.h};
-            const bool outside = (unsigned)(s.d + g.d) >= (unsigned)e.d;
-            if (outside) halo.lines = 0;
+            const Sm90Halo halo =
+                sm90_halo(s.at, g, p.extent[g.map], p.halo_h, p.pitch);
             for (int k = 0; k < p.from.chunks; k++, r.next(p.buffers)) {
                 const Sm90Chunk chunk = sm90_chunk(p.from, k);
                 mbarrier_wait(full + r.at, r.phase);
                 sm90_norm_tile<D>(halos + r.at * p.halo_room, halo,
                                   p.norm[chunk.tensor], chunk.channel, p.from,
                                   chunk.tensor);
-                fence_async_shared();
-                __syncwarp();
-                if ((int)threadIdx.x % WARP == 0)
-                    mbarrier_arrive(ready + r.at, 1);
+                sm90_norm_done(ready + r.at);
             }
         }
     }
@@ -333,8 +326,9 @@ __global__ void __launch_bounds__(384, 1)
             mbarrier_arrive(SHARED ? empty + last_halo : multiplied + group, 1);
         }
 
-        // the epilogue; without staging memory the last halo is used. What it
-        // needs is computed anew: the products' sums take the registers
+        // the epilogue stages the results in the last halo if there is no
+        // staging memory. It computes coordinates and addresses anew, because
+        // the accumulators take the registers
         const int warp = own / WARP, lane = own % WARP;
         char *room = SHARED ? staging + group * Shape::ROOM
                             : halos + last_halo * p.halo_room;
@@ -381,25 +375,27 @@ __global__ void __launch_bounds__(384, 1)
         fence_async_shared();
         named_barrier(1 + group, 128);
 
-        const Sm90Coord at = sm90_coord(p, opaque(t));
-        const int chunk = chunk_of<Shape>(at, group);
-        const int w0 = at.w + (group ? p.second_w : 0);
+        const Sm90Coord tile = sm90_coord(p, opaque(t));
+        const int chunk = chunk_of<Shape>(tile, group);
+        const int w0 = tile.at.w + (group ? p.second_w : 0);
         const Sm90Chunk into = sm90_chunk(p.to, chunk);
         if (own == 0 && !p.skips[into.tensor]) {
             const TensorMap *map =
-                &p.map[p.result_map + into.tensor * p.result_maps + at.cls];
+                &p.map[p.result_map + into.tensor * p.result_maps + tile.cls];
             if (p.adds[into.tensor])
-                tma_reduce_add(map, room, into.channel, w0, at.h, at.d, at.n);
+                tma_reduce_add(map, room, into.channel, w0, tile.at.h,
+                               tile.at.d, tile.at.n);
             else
-                tma_store(map, room, into.channel, w0, at.h, at.d, at.n);
+                tma_store(map, room, into.channel, w0, tile.at.h, tile.at.d,
+                          tile.at.n);
             tma_store_commit();
         }
         if (SUMS) {
-            const int lines = p.result.h - at.h, columns = p.result.w - w0;
+            const int lines = p.result.h - tile.at.h, columns = p.result.w - w0;
             // parts of a box: warpgroups with positions of their own, or the
             // two positions of a pair
             const int each = WAY == SM90_SMALL || WAY == SM90_PAIR ? 2 : 1;
-            const int part = (at.box * (int)p.classes.by + at.cls) * each +
+            const int part = (tile.box * (int)p.classes.by + tile.cls) * each +
                              (WAY == SM90_SMALL ? group : 0);
             const Sm90Sums to = {p.sums + (int64_t)part * 2 * p.channels,
                                  p.channels, chunk * p.to.size, p.to.size};

@@ -204,6 +204,13 @@ bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs, Sm90Boxes *out)
     return true;
 }
 
+Sm90Grid sm90_grid(const Sm90Boxes *b)
+{
+    return {divisor(ceil_div(b->result.w, b->box_w)),
+            divisor(ceil_div(b->result.h, b->box_h)), divisor(b->result.d),
+            b->box_w, b->box_h};
+}
+
 bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
               const int (&residue)[3], const int (&box)[2], TensorMap *out,
               Sm90Extent *extent, int channels)

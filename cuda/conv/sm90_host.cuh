@@ -43,6 +43,8 @@ int sm90_border(const ConvProblem *r, bool input);
  * of the result. */
 bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs,
                    Sm90Boxes *out);
+/* The boxes as a parameter of a kernel. */
+Sm90Grid sm90_grid(const Sm90Boxes *b);
 /* The map of every s-th position of a tensor of extents `size` from `residue`
  * on, with boxes of 64 channels and box[0] x box[1] (w, h) positions. Sets
  * *extent. False with the reason. */

@@ -1,5 +1,6 @@
-/* sm90_norm.cuh -- what the Hopper kernels share: rings of buffers, and the
- * deferred norm applied to a halo in shared memory. */
+/* sm90_norm.cuh -- device code of both Hopper kernels: the place of a box,
+ * rings of buffers, and the deferred norm applied to a halo in shared memory.
+ */
 #ifndef SEG_CUDA_CONV_SM90_NORM_H
 #define SEG_CUDA_CONV_SM90_NORM_H
 #include "cuda/conv/igemm_sm90.cuh"
@@ -16,6 +17,22 @@ struct Sm90Ring {
         if (++at == count) at = 0, phase ^= 1;
     }
 };
+
+/* The first position of a box. */
+struct Sm90Box {
+    int w, h, d, n;
+};
+
+static __device__ __forceinline__ Sm90Box sm90_box_at(const Sm90Grid &g,
+                                                      uint32_t box)
+{
+    Sm90Box s;
+    s.w = (int)split(&box, g.boxes_w) * g.box_w;
+    s.h = (int)split(&box, g.boxes_h) * g.box_h;
+    s.d = (int)split(&box, g.planes);
+    s.n = (int)box;
+    return s;
+}
 
 /* A chunk of a side: its tensor, its first channel there and among all. */
 struct Sm90Chunk {
@@ -45,6 +62,18 @@ static __device__ __forceinline__ float quad_sum(float x)
 struct Sm90Halo {
     int lines, pitch, w, h, width, height;
 };
+
+/* The halo of a group for a box; it has no lines in a plane that is outside of
+ * the source. */
+static __device__ __forceinline__ Sm90Halo sm90_halo(const Sm90Box &box,
+                                                     const Sm90Group &g,
+                                                     const Sm90Extent &source,
+                                                     int lines, int pitch)
+{
+    const bool outside = (unsigned)(box.d + g.d) >= (unsigned)source.d;
+    return {outside ? 0 : lines, pitch,    box.w + g.w,
+            box.h + g.h,         source.w, source.h};
+}
 
 /* The byte at which TMA put the 16 bytes that belong at `a`, an offset in a
  * tile with a swizzle of 128 bytes. */
@@ -112,10 +141,10 @@ static __device__ __forceinline__ void sm90_norm_columns(char *tile,
     }
 }
 
-/* By the threads 32 .. 127 of the block: applies the norm, if there is one, of
- * 64 channels from `channel` on, to a tile of this tensor of
- * the side that has arrived. A thread has the same 8 channels in all positions,
- * so their factors stay in registers. fence_async_shared must follow. */
+/* By the threads 32 .. 127 of the block: applies the norm of `tensor` (0 or 1
+ * of the side), if it has one, to a tile of 64 channels from `channel` on,
+ * which TMA has loaded. A thread has the same 8 channels in all positions, so
+ * their factors stay in registers. sm90_norm_done must follow. */
 template <Dtype D>
 static __device__ __forceinline__ void sm90_norm_tile(
     char *tile, const Sm90Halo &s, const NormOnLoad &norm, int channel,
@@ -133,5 +162,14 @@ static __device__ __forceinline__ void sm90_norm_tile(
         sm90_norm_columns<D, true>(tile, s, by, 0);
     else
         sm90_norm_columns<D, false>(tile, s, by, norm.act.leak);
+}
+
+/* By the same threads: the warp has written its part of the tile, and `ready`
+ * counts its arrival. */
+static __device__ __forceinline__ void sm90_norm_done(uint64_t *ready)
+{
+    fence_async_shared();
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) mbarrier_arrive(ready, 1);
 }
 #endif

@@ -25,28 +25,13 @@ struct WgradParams90 {
     float4 *parts; // (splits, tiles, warpgroups, N / 8, 128)
     int boxes, splits;
     Divisor a_tiles, b_chunks; // a block's tile: (group, chunk of b, tile of a)
-    Divisor boxes_w, boxes_h, planes;
+    Sm90Grid grid;
     int a_chunks; // 64-channel chunks of a tile
-    int box_w, box_h, halo_h, pitch;
+    int halo_h, pitch;
     int b_bytes, b_room, buffers;
     int b_offset;              // bytes, of pairs: to the first column
     uint32_t b_stride, b_step; // bytes: 8 positions; 16 positions on
 };
-
-/* Where a box begins. */
-struct BoxCoord {
-    int w, h, d, n;
-};
-
-__device__ __forceinline__ BoxCoord box_coord(const WgradParams90 &p, int box)
-{
-    BoxCoord s;
-    uint32_t rest = (uint32_t)box;
-    s.w = (int)split(&rest, p.boxes_w) * p.box_w;
-    s.h = (int)split(&rest, p.boxes_h) * p.box_h;
-    s.d = (int)split(&rest, p.planes), s.n = (int)rest;
-    return s;
-}
 
 /* WARPGROUPS multiply; they share the taps along h of a group (ROWS of them)
  * and the 64-channel chunks of `output`. B_ROW: bytes of a position of the
@@ -86,7 +71,7 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
         if (threadIdx.x == 0) {
             Sm90Ring r = {0, 1};
             for (int i = first; i < p.boxes; i += p.splits, r.next(p.buffers)) {
-                const BoxCoord s = box_coord(p, i);
+                const Sm90Box s = sm90_box_at(p.grid, (uint32_t)i);
                 char *to = shared + r.at * room;
                 uint64_t *bar = full + r.at;
                 mbarrier_wait(empty + r.at, r.phase);
@@ -104,17 +89,11 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
             const Sm90Extent e = p.b_extent[g.map];
             Sm90Ring r = {0, 0};
             for (int i = first; i < p.boxes; i += p.splits, r.next(p.buffers)) {
-                const BoxCoord s = box_coord(p, i);
+                const Sm90Box s = sm90_box_at(p.grid, (uint32_t)i);
                 char *at = shared + r.at * room;
-                const bool outside = (unsigned)(s.d + g.d) >= (unsigned)e.d;
-                const Sm90Halo halo = {outside ? 0 : p.halo_h,
-                                       p.pitch,
-                                       s.w + g.w,
-                                       s.h + g.h,
-                                       e.w,
-                                       e.h};
-                const Sm90Halo box = {p.box_h, p.box_w,      s.w,
-                                      s.h,     p.a_extent.w, p.a_extent.h};
+                const Sm90Halo halo = sm90_halo(s, g, e, p.halo_h, p.pitch);
+                const Sm90Halo box = {p.grid.box_h, p.grid.box_w, s.w,
+                                      s.h,          p.a_extent.w, p.a_extent.h};
                 mbarrier_wait(full + r.at, r.phase);
                 for (int k = 0; k < p.a_chunks; k++) {
                     const Sm90Chunk a =
@@ -124,9 +103,7 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
                 }
                 sm90_norm_tile<D>(at + a_room, halo, p.b_norm[b.tensor],
                                   b.channel, p.b_side, b.tensor);
-                fence_async_shared();
-                __syncwarp();
-                if (threadIdx.x % WARP == 0) mbarrier_arrive(ready + r.at, 1);
+                sm90_norm_done(ready + r.at);
             }
         }
         return;
@@ -425,10 +402,8 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
 
     p.parts = (float4 *)workspace, p.boxes = s.box_count, p.splits = s.splits;
     p.a_tiles = divisor(s.a_tiles);
-    p.boxes_w = divisor(ceil_div(boxes.result.w, boxes.box_w));
-    p.boxes_h = divisor(ceil_div(boxes.result.h, boxes.box_h));
-    p.planes = divisor(boxes.result.d);
-    p.a_chunks = s.a_chunks, p.box_w = boxes.box_w, p.box_h = boxes.box_h;
+    p.grid = sm90_grid(&boxes);
+    p.a_chunks = s.a_chunks;
     p.pitch = boxes.pitch, p.halo_h = boxes.halo_h;
     p.b_bytes = p.pitch * p.halo_h * row;
     p.b_room = (int)ceil_div(p.b_bytes, 1024) * 1024;
