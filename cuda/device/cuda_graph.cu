@@ -89,7 +89,7 @@ bool gpu_elapsed(void *dev, int i, double *ms)
 
 namespace {
 
-__thread Gpu *timed; // whose launches are timed
+__thread Gpu *timed; // the device of the launches that are timed
 __thread int marked; // two marks a launch: before and after it
 __thread bool timer_failed;
 

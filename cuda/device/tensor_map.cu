@@ -1,5 +1,6 @@
-/* tensor_map.cu -- encodes tensor maps by the driver, whose function is looked
- * up when it is first needed: the program does not link the driver. */
+/* tensor_map.cu -- encodes tensor maps with the driver's function
+ * cuTensorMapEncodeTiled. The program does not link the driver: each call asks
+ * the runtime for the function's address. */
 #include "cuda/device/device.cuh"
 #include "cuda/lib/tensor_map.cuh"
 

@@ -6,9 +6,9 @@
  * meaning.
  *
  * Shared memory is read and written by threads (generic proxy) and by TMA and
- * wgmma (async proxy). What a thread has written, wgmma and tma_store may read
- * after fence_async_shared of that thread and a barrier. What TMA has written,
- * threads and wgmma may read after mbarrier_wait on its barrier.
+ * wgmma (async proxy). wgmma and tma_store may read the stores of a thread
+ * after this thread's fence_async_shared and a barrier. Threads and wgmma may
+ * read the bytes of a tma_load after mbarrier_wait on the load's barrier.
  *
  * Swizzle of 128 bytes: 16 bytes that belong at address a lie at
  * a ^ (a / 128 % 8 * 16); of 64 bytes: at a ^ (a / 128 % 4 * 16). A tile that
@@ -29,10 +29,10 @@
 #endif
 
 // -- mbarrier ----------------------------------------------------------------
-// A barrier in shared memory. Its phase ends when `arrivals` arrivals and all
-// expected bytes have come; then the next phase begins. A waiter names the
-// parity of the phase whose end it waits for: 0 for the first phase, 1 for the
-// second, and so on; the wait for parity 1 passes at once on a new barrier.
+// A barrier in shared memory. A phase ends when `arrivals` threads and all
+// expected bytes have arrived; then the next phase begins. A thread waits for
+// the end of a phase and names the parity of the phase: 0 for the first, 1 for
+// the second, and so on. On a new barrier a wait for parity 1 ends at once.
 
 /* By one thread; then fence_async_shared and __syncthreads before other use. */
 PRIM void mbarrier_init(uint64_t *bar, int arrivals PRIM_AT)
@@ -246,8 +246,9 @@ template <int COUNT> PRIM void setmaxnreg_inc()
 #endif
 }
 
-/* x, of which the compiler does not know that it is x: what follows from it is
- * computed anew and holds no registers before. */
+/* Returns x, but the compiler cannot know that. It computes an expression of
+ * opaque(x) after this call, and does not keep an earlier result in registers
+ * until then. */
 PRIM int opaque(int x)
 {
 #ifdef __CUDACC__

@@ -104,8 +104,8 @@ void fiber_wake(Block *of, int warp, uint32_t lanes);
  * can run. The caller has set its `site`. */
 void fiber_poll();
 void fiber_event();
-/* Starts a new interval of a block: what its threads did so far counts as done
- * before what follows. */
+/* Starts a new interval of a block: the race checker takes earlier accesses of
+ * its threads as ordered before later ones. */
 void interval_begin(Block *b);
 /* whether `at` lies on the stack of some fiber */
 extern uintptr_t stacks_low, stacks_high;
@@ -142,11 +142,11 @@ void sm90_begin(Block *b);
 void sm90_end(Block *b);
 /* The running thread has returned. */
 void sm90_returned();
-/* Describes what barriers that threads wait for still miss. */
+/* Describes the barriers that threads wait for: missing arrivals and bytes. */
 std::string mbarrier_lacks(Block *b);
 /* `bytes` of a load have arrived. */
 void mbarrier_complete(uint64_t *bar, uint32_t bytes, const Site &site);
-/* A load into shared memory is issued for `bar`: who waits may ask again. */
+/* A load into shared memory is issued for `bar`: polling threads wake up. */
 void mbarrier_loads(uint64_t *bar, const Site &site);
 void loads_begin(Block *b);
 void loads_end(Block *b);

@@ -14,7 +14,7 @@
 namespace emu {
 
 enum { MAP_AXES = 5 };
-/* what CUtensorMap is on the device; see TensorMapSpec */
+/* stands for the CUtensorMap of the device; see TensorMapSpec */
 struct TensorMap {
     uint64_t mark; /* set by tensor_map_encode */
     uintptr_t data;

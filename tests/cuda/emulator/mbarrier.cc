@@ -140,7 +140,8 @@ void mbarrier_complete(uint64_t *bar, uint32_t bytes, const Site &site)
     settle(m, site);
 }
 
-/* TMA sees a barrier only after fence_async_shared of who initialised it. */
+/* TMA sees a barrier only after fence_async_shared of the thread that
+ * initialised it. */
 void mbarrier_loads(uint64_t *bar, const Site &site)
 {
     Mbarrier &m = find(bar, site);

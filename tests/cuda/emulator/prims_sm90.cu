@@ -13,7 +13,7 @@
 #include <emu_control.h>
 #endif
 
-// -- what tensor_map.cu needs of the program ---------------------------------
+// -- functions of the program that tensor_map.cu calls -----------------------
 #include "cuda/device/tensor_map.cu"
 bool gpu_good(cudaError_t e, const char *what)
 {

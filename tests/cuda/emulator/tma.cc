@@ -141,13 +141,13 @@ static Box box_of(const void *shared, const TensorMap *map, const int *at,
     return b;
 }
 
-/* Calls what() as if another thread of the block made its accesses. */
-template <class What> static void as_thread(int thread, What what)
+/* Calls access() as if another thread of the block made its accesses. */
+template <class Access> static void as_thread(int thread, Access access)
 {
     const int self = thread_number;
     thread_number = thread;
     thread_index = thread_places[thread];
-    what();
+    access();
     thread_number = self;
     thread_index = thread_places[self];
 }
