@@ -2,8 +2,16 @@
 #include "cuda/conv/igemm_sm90_kernel.cuh"
 #include "cuda/conv/igemm_tile_choice.h"
 #include "cuda/conv/sm90_host.cuh"
+#include "cuda/conv/split_k.cuh"
 
 namespace {
+
+enum {
+    LEAST_SLOTS = 3, // so that a stage of filters arrives in time
+    FEW_TILES = 32,  // of a sample: too few blocks for a GPU
+    MOST_TILES = 128,
+    LEAST_STAGES = 64, // worth a block: 33,000 cycles or more
+};
 
 /* Sets halos and filter stages: as many of each as shared memory holds. */
 template <Sm90Way WAY> bool place(IgemmSm90Params *p, int stages)
@@ -12,21 +20,51 @@ template <Sm90Way WAY> bool place(IgemmSm90Params *p, int stages)
     const int room =
         SM90_SHARED_MOST - 2 * Shape::ROOM - SM90_BARRIERS - SM90_BOX_SUMS;
     p->resident = !Shape::SHARED && p->filter_tiles.by == 1 &&
-                  p->classes.by == 1 && stages <= SM90_SLOTS &&
+                  p->slices.by == 1 && p->classes.by == 1 &&
+                  stages <= SM90_SLOTS &&
                   stages * Shape::STAGE + 3 * p->halo_room <= room;
-    p->slots = p->resident ? stages : 4;
+    const int least_slots = p->resident ? stages : LEAST_SLOTS;
     p->buffers = (int)least(SM90_BUFFERS,
-                            (room - p->slots * Shape::STAGE) / p->halo_room);
-    if (!p->resident)
-        p->slots = (int)least(SM90_SLOTS, (room - p->buffers * p->halo_room) /
-                                              Shape::STAGE);
+                            (room - least_slots * Shape::STAGE) / p->halo_room);
+    p->slots = p->resident
+                   ? stages
+                   : (int)least(SM90_SLOTS, (room - p->buffers * p->halo_room) /
+                                                Shape::STAGE);
     return p->buffers >= 2;
+}
+
+bool place(Sm90Way way, IgemmSm90Params *p, int stages)
+{
+    return way == SM90_WIDE     ? place<SM90_WIDE>(p, stages)
+           : way == SM90_NARROW ? place<SM90_NARROW>(p, stages)
+                                : place<SM90_PAIR>(p, stages);
+}
+
+/* The slices of a tile's halos. Follows from the extents of one sample. */
+int slices_of(Dims result, int chunks, const Sm90Taps *taps, int from_chunks)
+{
+    int halos = taps->cls[0].count, stages = 0;
+    for (int i = 0; i < taps->result_classes; i++) {
+        const Sm90Class c = taps->cls[i];
+        int count = 0;
+        for (int k = 0; k < c.count; k++)
+            count += taps->group[c.first + k].count;
+        halos = (int)least(halos, c.count), stages = (int)most(stages, count);
+    }
+    result.n = 1;
+    const int64_t tiles =
+        ceil_div(positions(result), SM90_BOX) * chunks * taps->result_classes;
+    if (tiles > FEW_TILES) return 1;
+    return (int)most(
+        1, least(least(MOST_TILES / tiles, stages * from_chunks / LEAST_STAGES),
+                 halos * from_chunks));
 }
 
 /* Sets groups and taps. Returns the number of taps: for pairs, four source
  * positions for each tap along d and h. */
 int set_taps(const Sm90Taps *from, bool pairs, IgemmSm90Params *p)
 {
+    const int planes = p->grid.box_d * p->grid.box_n;
     int count = 0;
     memcpy(p->cls, from->cls, sizeof p->cls);
     memcpy(p->group, from->group, sizeof p->group);
@@ -36,7 +74,8 @@ int set_taps(const Sm90Taps *from, bool pairs, IgemmSm90Params *p)
         g->first = (uint8_t)count;
         for (int k = first; k < first + taps; k++)
             for (int w = 0; w < (pairs ? 4 : 1); w++) {
-                const int row = from->tap[k].h * p->pitch + from->tap[k].w;
+                const int row =
+                    from->tap[k].h * planes * p->pitch + from->tap[k].w;
                 // position 0 is the second of its pair, 64 bytes into the row
                 const int bytes =
                     row * SM90_ROW + (pairs ? (w + 1) * SM90_ROW / 2 : 0);
@@ -48,9 +87,19 @@ int set_taps(const Sm90Taps *from, bool pairs, IgemmSm90Params *p)
     return count;
 }
 
-/* Everything but addresses. False: the family does not take the pass. */
-bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Boxes *boxes,
-               IgemmSm90Params *p)
+/* Do tiles of 128 channels take no more time than twice as many of 64? They
+ * read less, but may leave more multiprocessors idle at the end. The bits of a
+ * result are the same. */
+bool pays_wide(int64_t narrow_tiles, int processors)
+{
+    return 2 * ceil_div(narrow_tiles / 2, processors) <=
+           ceil_div(narrow_tiles, processors);
+}
+
+/* Everything but addresses, for a GPU of so many multiprocessors. False: the
+ * family does not take the pass. */
+bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
+               Sm90Boxes *boxes, IgemmSm90Params *p)
 {
     const int channels = dgrad ? r->input.c : r->output.c;
     const bool pairs = sm90_takes_pairs(r);
@@ -59,32 +108,41 @@ bool params_of(const ConvProblem *r, bool dgrad, Sm90Way *way, Sm90Boxes *boxes,
         return false;
     const Sm90Taps *taps = &boxes->taps;
     const Dims to = boxes->result;
-    p->grid = sm90_grid(boxes);
+    p->grid = boxes->grid;
     p->pitch = boxes->pitch, p->halo_h = boxes->halo_h;
     p->from = sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin,
                         pairs ? 32 : SM90_CHANNELS);
     p->to =
         sm90_side(sm90_border(r, dgrad), channels, pairs ? 32 : SM90_CHANNELS);
-    *way = pairs                ? SM90_PAIR
-           : boxes->box_w == 16 ? SM90_SMALL
-           : p->to.chunks % 2   ? SM90_NARROW
-                                : SM90_WIDE;
-    p->second_w = *way == SM90_SMALL ? 8 : 0;
-    p->halo_bytes = p->pitch * p->halo_h * SM90_ROW;
+    p->halo_bytes = sm90_halo_bytes(boxes, SM90_ROW);
     p->halo_room = (int)ceil_div(p->halo_bytes, 1024) * 1024;
     p->channels = channels;
-    p->filter_tiles = divisor(p->to.chunks / (*way == SM90_WIDE ? 2 : 1));
     p->classes = divisor(taps->result_classes);
-    p->result = {to.w, to.h, to.d};
-    const int64_t tiles = (int64_t)p->filter_tiles.by * p->classes.by *
-                          p->grid.boxes_w.by * p->grid.boxes_h.by * to.d * to.n;
-    if (tiles > INT32_MAX / 2) return false;
-    p->tiles = (int)tiles;
+    p->chunks = divisor(p->from.chunks);
+    p->slices =
+        divisor(pairs ? 1 : slices_of(to, p->to.chunks, taps, p->from.chunks));
+    p->result = {to.w, to.h, to.d, to.n};
+    const int64_t narrow_tiles =
+        (int64_t)p->to.chunks * p->slices.by * p->classes.by * boxes->count;
+    if (narrow_tiles > INT32_MAX / 2) return false;
+    *way = pairs ? SM90_PAIR
+           : p->to.chunks % 2 || !pays_wide(narrow_tiles, processors)
+               ? SM90_NARROW
+               : SM90_WIDE;
     const int stages = set_taps(taps, pairs, p) * p->from.chunks;
-    return *way == SM90_WIDE     ? place<SM90_WIDE>(p, stages)
-           : *way == SM90_NARROW ? place<SM90_NARROW>(p, stages)
-           : *way == SM90_PAIR   ? place<SM90_PAIR>(p, stages)
-                                 : place<SM90_SMALL>(p, stages);
+    p->filter_tiles = divisor(p->to.chunks / (*way == SM90_WIDE ? 2 : 1));
+    if (!place(*way, p, stages)) {
+        if (*way != SM90_WIDE) return false;
+        *way = SM90_NARROW, p->filter_tiles = divisor(p->to.chunks);
+        if (!place(*way, p, stages)) return false;
+    }
+    p->tiles = (int)(narrow_tiles / (*way == SM90_WIDE ? 2 : 1));
+    return true;
+}
+
+int processors_of(const ConvProblem *r)
+{
+    return launch_hook ? SM90_PROCESSORS : gpu_processors(r->c->dev);
 }
 
 template <Sm90Way WAY, Dtype D, bool DGRAD, bool SUMS>
@@ -94,12 +152,10 @@ bool launch(const ConvProblem *r, const IgemmSm90Params &p)
     const size_t shared =
         (size_t)(SM90_BARRIERS + SM90_BOX_SUMS + 2 * Shape::ROOM +
                  p.buffers * p.halo_room + p.slots * Shape::STAGE);
-    const int most_blocks =
-        launch_hook ? SM90_PROCESSORS : gpu_processors(r->c->dev);
     const auto kernel = igemm_sm90_kernel<WAY, D, DGRAD, SUMS>;
     if (!gpu_allows(kernel, SM90_SHARED_MOST)) return false;
     LAUNCH((igemm_sm90_kernel<WAY, D, DGRAD, SUMS>),
-           (unsigned)least(most_blocks, p.tiles), Shape::THREADS, shared,
+           (unsigned)least(processors_of(r), p.tiles), Shape::THREADS, shared,
            gpu_stream(r->c->dev), p);
     return gpu_launched("igemm_sm90");
 }
@@ -118,16 +174,9 @@ template <Dtype D>
 bool launch(const ConvProblem *r, bool dgrad, Sm90Way way,
             const IgemmSm90Params &p)
 {
-    switch (way) {
-    case SM90_WIDE:
-        return launch<SM90_WIDE, D>(r, dgrad, p);
-    case SM90_NARROW:
-        return launch<SM90_NARROW, D>(r, dgrad, p);
-    case SM90_PAIR:
-        return launch<SM90_PAIR, D>(r, dgrad, p);
-    default:
-        return launch<SM90_SMALL, D>(r, dgrad, p);
-    }
+    return way == SM90_WIDE     ? launch<SM90_WIDE, D>(r, dgrad, p)
+           : way == SM90_NARROW ? launch<SM90_NARROW, D>(r, dgrad, p)
+                                : launch<SM90_PAIR, D>(r, dgrad, p);
 }
 
 /* The filter (cout, taps, cin) as a tensor map: 64 source channels of one tap
@@ -165,15 +214,19 @@ IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
     Sm90Way way;
     Sm90Boxes boxes;
     IgemmSm90Params p = {};
-    f.takes = params_of(r, dgrad, &way, &boxes, &p);
-    if (f.takes)
-        f.sum_parts = p.tiles / (int)p.filter_tiles.by *
-                      (way == SM90_SMALL || way == SM90_PAIR ? 2 : 1);
+    f.takes = params_of(r, dgrad, SM90_PROCESSORS, &way, &boxes, &p);
+    if (f.takes && p.slices.by == 1)
+        f.sum_parts =
+            boxes.count * (int)p.classes.by * (way == SM90_PAIR ? 2 : 1);
+    if (f.takes && p.slices.by > 1)
+        f.workspace = p.slices.by * sizeof(float) *
+                      (size_t)numel(dgrad ? r->input : r->output);
     return f;
 }
 
 bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
-                    const void *w, const float *bias, const Result &to)
+                    const void *w, const float *bias, const Result &to,
+                    void *workspace)
 {
     const Dtype type = precision_copy(r->c->precision);
     const Window *g = &r->win;
@@ -185,12 +238,10 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
     Sm90Extent extent;
     if (!countable(r->c, rows(source)) || !countable(r->c, rows(result)))
         return false;
-    CHECK(params_of(r, dgrad, &way, &boxes, &p));
+    CHECK(params_of(r, dgrad, processors_of(r), &way, &boxes, &p));
     const Sm90Taps &taps = boxes.taps;
 
     const int one[3] = {1, 1, 1};
-    const int halo[2] = {p.pitch, p.halo_h};
-    const int store[2] = {8, way == SM90_SMALL ? 16 : 32};
     p.source_maps = taps.source_classes, p.result_maps = taps.result_classes;
     p.result_map = 2 * p.source_maps;
     CHECK(p.result_map + 2 * p.result_maps <= SM90_MAPS);
@@ -201,22 +252,31 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
         p.skips[t] = !y.data, p.adds[t] = !y.fresh;
         for (int k = 0; x.data && k < p.source_maps; k++)
             if (!sm90_map(x.data, type, sm90_part(p.from, source, t),
-                          dgrad ? one : g->s, taps.residue[dgrad ? 0 : k], halo,
+                          dgrad ? one : g->s, taps.residue[dgrad ? 0 : k],
+                          p.grid, p.pitch, p.halo_h,
                           &p.map[t * p.source_maps + k], &p.extent[k]))
                 return false;
         for (int k = 0; y.data && k < p.result_maps; k++)
             if (!sm90_map(y.data, type, sm90_part(p.to, result, t),
                           dgrad ? g->s : one, taps.residue[dgrad ? k : 0],
-                          store, &p.map[p.result_map + t * p.result_maps + k],
+                          p.grid, SM90_BOX_W, p.grid.box_h,
+                          &p.map[p.result_map + t * p.result_maps + k],
                           &extent))
                 return false;
     }
     if (!filter_map(r, dgrad, way, w, type, &p.filter)) return false;
     p.bias = bias, p.sums = to.sums.parts;
+    const bool split = p.slices.by > 1;
+    if (split) p.parts = (float *)workspace;
+    memcpy(p.stride, dgrad ? g->s : one, sizeof p.stride);
+    memcpy(p.residue, taps.residue, sizeof p.residue);
 
     moves(conv_operand_bytes(r, numel(source) + conv_filter_size(r)) +
-              result_traffic(to, result),
+              (split ? (double)(p.slices.by * sizeof(float)) * numel(result)
+                     : result_traffic(to, result)),
           conv_flops(r));
-    return type == BF16 ? launch<BF16>(r, dgrad, way, p)
-                        : launch<F16>(r, dgrad, way, p);
+    return (type == BF16 ? launch<BF16>(r, dgrad, way, p)
+                         : launch<F16>(r, dgrad, way, p)) &&
+           (!split ||
+            split_k_sum(r->c, p.parts, (int)p.slices.by, result, bias, to));
 }

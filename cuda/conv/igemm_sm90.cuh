@@ -1,19 +1,27 @@
 /* igemm_sm90.cuh -- fprop and dgrad as an implicit GEMM on Hopper GPUs.
  *
- * A block computes tiles of 64 or 128 channels of the result by 256 positions
- * (a box, 8 wide and 32 high, or 16 x 16). For each 64 channels of the source
- * TMA loads the halo of the box into shared memory: a row of 128 bytes for each
+ * A block computes tiles of 64 or 128 channels of the result by 256 positions:
+ * a box of 32 lines of 8 positions, of one plane (along h and w) or of several,
+ * neighbours along d or n. The lines of a box are in the order h, n, d: line h
+ * of all planes precedes line h + 1. For each 64 channels of the source TMA
+ * loads the halo of the box into shared memory: a row of 128 bytes for each
  * position, swizzled, zero outside of the tensor. wgmma reads such a tile from
- * any row on, so one halo serves all taps: the B operand of a tap is the halo
- * from the tap's offset on. The A operand is the filter of this tap, 64 result
- * channels by 64 source channels; TMA loads it from the filter as it is stored:
- * fprop reads it K-major, dgrad MN-major.
+ * any row on, and lines lie at one distance, so one halo serves all taps along
+ * h and w: the B operand of a tap is the halo from the tap's offset on. The A
+ * operand is the filter of this tap, 64 result channels by 64 source channels;
+ * TMA loads it from the filter as it is stored: fprop reads it K-major, dgrad
+ * MN-major.
  *
  * Warpgroup 0 produces: thread 0 starts the copies, its other three warps apply
  * the deferred norm of the operand to halos in shared memory. Warpgroups 1 and
  * 2 multiply and store. A stride divides taps and positions into residue
  * classes, as in igemm.cuh: the source of fprop and the result of dgrad are
  * then tensor maps of every s-th position.
+ *
+ * Split-K: where one sample has too few tiles for a GPU, a tile's halos are
+ * divided into slices with a block each. The blocks store f32 partial sums,
+ * which split_k_sum adds in their order. The number of slices follows from the
+ * extents of one sample, so a sample's result does not depend on the batch.
  *
  * Pairs: tensors of 32 channels are seen as rows of 64, two neighbouring
  * positions along w. A tile has 2 x 32 rows, (position of the pair, channel),
@@ -31,11 +39,15 @@ enum {
     SM90_CHANNELS = 64,        // of a row of shared memory: 128 bytes
     SM90_ROW = 128,            // bytes
     SM90_TILE = 64 * SM90_ROW, // bytes of a filter tile: 64 x 64
-    SM90_CLASSES = 8,          // residue classes of a stride of 2 in 3-D
-    SM90_MAPS = 18,            // 2 tensors by class, and one
+    SM90_BOX = 256,            // positions of a box
+    SM90_BOX_W = 8,            // positions of a line of a box
+    SM90_LINES = SM90_BOX / SM90_BOX_W,
+    SM90_CLASSES = 8, // residue classes of a stride of 2 in 3-D
+    SM90_MAPS = 18,   // 2 tensors by class, and one
     SM90_TAPS = 64,
     SM90_GROUPS = 32,
     SM90_NORM_WARPS = 3,
+    SM90_MOST_PITCH = 12, // positions of a line of a halo: see sm90_norm_tile
     SM90_SHARED_MOST = 227 << 10,
     SM90_BARRIERS = 1024, // bytes before the tiles, for mbarriers
     SM90_BOX_SUMS = 1024, // bytes after them: 128 floats for each warpgroup
@@ -53,15 +65,16 @@ struct Sm90Side {
     int size; // channels of a chunk: 64, 32 or 16
 };
 
-/* Source positions of one residue class: extents of its tensor map. */
+/* Positions of one residue class: extents of its tensor map. */
 struct Sm90Extent {
-    int w, h, d;
+    int w, h, d, n;
 };
 
-/* The boxes of a result: their number along each axis, their extents. */
+/* The boxes of a result: their number along each axis, their extents; w: 8. */
 struct Sm90Grid {
-    Divisor boxes_w, boxes_h, planes;
-    int box_w, box_h;
+    Divisor boxes_w, boxes_h, boxes_d;
+    int box_h, box_d, box_n; // powers of two; their product is SM90_LINES
+    int log_d, log_n;        // of box_d and box_n
 };
 
 /* The taps that read the same halo. */
@@ -99,28 +112,32 @@ struct IgemmSm90Params {
     NormOnLoad norm[2];
     const float *bias;
     double *sums; // (parts, 2, channels): of y and y^2; NULL: none
+    float *parts; // of split-K: (slices, positions of the result, channels)
     int channels; // of the result, all tensors
     Sm90Grid grid;
-    int tiles, second_w; // second_w: from the box's start to the positions of
-                         // warpgroup 2
-    Divisor filter_tiles, classes;
-    int halo_h, pitch; // positions of a halo
+    int tiles;
+    Divisor filter_tiles, slices, classes, chunks;
+    int stride[3],
+        residue[SM90_CLASSES][3]; // (d, h, w) of the result's classes
+    int halo_h, pitch;            // positions of a halo
     int halo_bytes, halo_room, buffers;
     int slots;     // filter tiles in shared memory, by stages
     bool resident; // they hold all stages and are loaded once
 };
 
-/* The work of the two multiplying warpgroups. Each computes 64 channels by
- * a number of positions, see Sm90Shape. */
-enum Sm90Way { SM90_WIDE, SM90_NARROW, SM90_SMALL, SM90_PAIR };
+/* The work of the two multiplying warpgroups: SM90_WIDE, 64 channels each of
+ * the same box; else a box each by turns, of 64 channels or of pairs. */
+enum Sm90Way { SM90_WIDE, SM90_NARROW, SM90_PAIR };
 
 /* Does the family take the pass? Extents, precision and attributes decide. */
 struct IgemmSm90Fit {
     bool takes;
-    int sum_parts; // partial sums over the result; 0: none
+    int sum_parts;    // partial sums over the result; 0: none
+    size_t workspace; // bytes of Call.scratch
 };
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad);
 /* Queues the pass. False with the reason. */
 bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
-                    const void *w, const float *bias, const Result &to);
+                    const void *w, const float *bias, const Result &to,
+                    void *workspace);
 #endif

@@ -7,23 +7,22 @@
 
 template <Sm90Way WAY> struct Sm90Shape {
     enum {
-        POSITIONS = WAY == SM90_SMALL ? 128 : 256,
         FILTERS = WAY == SM90_WIDE ? 2 : 1,
-        SHARED = WAY == SM90_WIDE || WAY == SM90_SMALL,
+        SHARED = WAY == SM90_WIDE, // the warpgroups share a box
         PAIR = WAY == SM90_PAIR,
         // bytes of a row of a filter tile, products of a stage
         FILTER_ROW = PAIR ? 64 : SM90_ROW,
         PRODUCTS = PAIR ? 2 : 4,
-        STAGE = FILTERS * 64 * FILTER_ROW,        // bytes of a stage of filters
-        ROOM = SHARED ? POSITIONS * SM90_ROW : 0, // bytes to stage results
-        READERS = SHARED ? 8 : 4,                 // warps that read a stage
+        STAGE = FILTERS * 64 * FILTER_ROW,       // bytes of a stage of filters
+        ROOM = SHARED ? SM90_BOX * SM90_ROW : 0, // bytes to stage results
+        READERS = SHARED ? 8 : 4,                // warps that read a stage
         THREADS = 384,
     };
 };
 
 /* The tile of a block. */
 struct Sm90Coord {
-    int filter, cls, box;
+    int filter, slice, cls, box;
     Sm90Box at;
 };
 
@@ -33,10 +32,35 @@ static __device__ __forceinline__ Sm90Coord sm90_coord(const IgemmSm90Params &p,
     Sm90Coord s;
     uint32_t rest = (uint32_t)tile;
     s.filter = (int)split(&rest, p.filter_tiles);
+    s.slice = (int)split(&rest, p.slices);
     s.cls = (int)split(&rest, p.classes);
     s.box = (int)rest;
     s.at = sm90_box_at(p.grid, rest);
     return s;
+}
+
+/* The halos of a tile: the chunks of each group of its class, or a slice of
+ * them. */
+struct Sm90Halos {
+    int left, group, chunk;
+
+    __device__ __forceinline__ void next(int chunks)
+    {
+        left--;
+        if (++chunk == chunks) chunk = 0, group++;
+    }
+};
+
+static __device__ __forceinline__ Sm90Halos sm90_halos(const IgemmSm90Params &p,
+                                                       const Sm90Coord &s)
+{
+    const Sm90Class c = p.cls[s.cls];
+    const uint32_t all = c.count * (uint32_t)p.from.chunks;
+    const uint32_t first = quotient(all * (uint32_t)s.slice, p.slices);
+    const uint32_t end = quotient(all * (uint32_t)(s.slice + 1), p.slices);
+    const uint32_t group = quotient(first, p.chunks);
+    return {(int)(end - first), c.first + (int)group,
+            (int)(first - group * p.chunks.by)};
 }
 
 /* The 64 channels of the result that a warpgroup computes. */
@@ -57,36 +81,28 @@ static __device__ __forceinline__ void sm90_produce(
     Sm90Ring halo = {0, 1}, stage = {0, 1}; // all buffers are free
     int ht = (int)blockIdx.x, ft = ht;
     Sm90Coord hs = sm90_coord(p, ht), fs = hs;
-    int hg = p.cls[hs.cls].first, hc = 0; // group, chunk
-    int fg = hg, fc = 0, tap = p.group[fg].first;
+    Sm90Halos h = sm90_halos(p, hs), f = h;
+    int tap = p.group[f.group].first;
 
     while (ht < p.tiles || ft < p.tiles) {
         if (ht < p.tiles && mbarrier_test(empty + halo.at, halo.phase)) {
             uint64_t *bar = full + halo.at;
-            const Sm90Group g = p.group[hg];
-            const Sm90Chunk c = sm90_chunk(p.from, hc);
+            const Sm90Group g = p.group[h.group];
+            const Sm90Chunk c = sm90_chunk(p.from, h.chunk);
             mbarrier_expect(bar, (uint32_t)p.halo_bytes);
             tma_load(halos + halo.at * p.halo_room,
                      &p.map[c.tensor * p.source_maps + g.map], c.channel,
-                     hs.at.w + g.w, hs.at.h + g.h, hs.at.d + g.d, hs.at.n, bar);
+                     hs.at.w + g.w, hs.at.d + g.d, hs.at.n, hs.at.h + g.h, bar);
             halo.next(p.buffers);
-            if (++hc == p.from.chunks) {
-                const Sm90Class k = p.cls[hs.cls];
-                hc = 0;
-                if (++hg == k.first + k.count) {
-                    ht += (int)gridDim.x;
-                    if (ht < p.tiles) {
-                        hs = sm90_coord(p, ht);
-                        hg = p.cls[hs.cls].first;
-                    }
-                }
-            }
+            h.next(p.from.chunks);
+            if (!h.left && (ht += (int)gridDim.x) < p.tiles)
+                hs = sm90_coord(p, ht), h = sm90_halos(p, hs);
         }
         if (ft < p.tiles &&
             mbarrier_test(filter_empty + stage.at, stage.phase)) {
             uint64_t *bar = filter_full + stage.at;
             char *to = filters + stage.at * Shape::STAGE;
-            const int k = sm90_chunk(p.from, fc).all;
+            const int k = sm90_chunk(p.from, f.chunk).all;
             const int m = fs.filter * Shape::FILTERS;
             const int at = p.tap[tap].filter;
             mbarrier_expect(bar, Shape::STAGE);
@@ -110,19 +126,14 @@ static __device__ __forceinline__ void sm90_produce(
                 tma_load(to, &p.filter, k, at, m * SM90_CHANNELS, 0, 0, bar);
             }
             stage.next(p.slots);
-            if (++tap == p.group[fg].first + p.group[fg].count) {
-                if (++fc == p.from.chunks) {
-                    const Sm90Class c = p.cls[fs.cls];
-                    fc = 0;
-                    if (++fg == c.first + c.count) {
-                        ft = p.resident ? p.tiles : ft + (int)gridDim.x;
-                        if (ft < p.tiles) {
-                            fs = sm90_coord(p, ft);
-                            fg = p.cls[fs.cls].first;
-                        }
-                    }
+            if (++tap == p.group[f.group].first + p.group[f.group].count) {
+                f.next(p.from.chunks);
+                if (!f.left) {
+                    ft = p.resident ? p.tiles : ft + (int)gridDim.x;
+                    if (ft < p.tiles)
+                        fs = sm90_coord(p, ft), f = sm90_halos(p, fs);
                 }
-                if (ft < p.tiles) tap = p.group[fg].first;
+                if (ft < p.tiles) tap = p.group[f.group].first;
             }
         }
     }
@@ -138,19 +149,17 @@ static __device__ __forceinline__ void sm90_norm_halos(const IgemmSm90Params &p,
     Sm90Ring r = {0, 0};
     for (int t = (int)blockIdx.x; t < p.tiles; t += (int)gridDim.x) {
         const Sm90Coord s = sm90_coord(p, t);
-        const Sm90Class c = p.cls[s.cls];
-        for (int i = 0; i < c.count; i++) {
-            const Sm90Group g = p.group[c.first + i];
+        for (Sm90Halos h = sm90_halos(p, s); h.left;
+             h.next(p.from.chunks), r.next(p.buffers)) {
+            const Sm90Group g = p.group[h.group];
             const Sm90Halo halo =
-                sm90_halo(s.at, g, p.extent[g.map], p.halo_h, p.pitch);
-            for (int k = 0; k < p.from.chunks; k++, r.next(p.buffers)) {
-                const Sm90Chunk chunk = sm90_chunk(p.from, k);
-                mbarrier_wait(full + r.at, r.phase);
-                sm90_norm_tile<D>(halos + r.at * p.halo_room, halo,
-                                  p.norm[chunk.tensor], chunk.channel, p.from,
-                                  chunk.tensor);
-                sm90_norm_done(ready + r.at);
-            }
+                sm90_halo(s.at, p.grid, g, p.extent[g.map], p.halo_h, p.pitch);
+            const Sm90Chunk chunk = sm90_chunk(p.from, h.chunk);
+            mbarrier_wait(full + r.at, r.phase);
+            sm90_norm_tile<D>(halos + r.at * p.halo_room, halo,
+                              p.norm[chunk.tensor], chunk.channel, p.from,
+                              chunk.tensor);
+            sm90_norm_done(ready + r.at);
         }
     }
 }
@@ -177,35 +186,77 @@ static __device__ __forceinline__ void sm90_store_sums(const Sm90Sums &to,
     at[to.channels] = (double)square + 2 * a * s + n * a * a;
 }
 
-/* The sums of a box that is not inside of the result, from the staged values;
- * by 128 threads. sums: 128 floats of shared memory. */
+/* The positions of a box that are inside of the result, along each axis. */
+static __device__ __forceinline__ Sm90Extent
+sm90_inside(const Sm90Grid &g, const Sm90Extent &result, const Sm90Box &at)
+{
+    return {min(result.w - at.w, SM90_BOX_W), min(result.h - at.h, g.box_h),
+            min(result.d - at.d, g.box_d), min(result.n - at.n, g.box_n)};
+}
+
+/* The sums of a box that is not all inside of the result, from the staged
+ * values; by 128 threads. sums: 128 floats of shared memory. */
 template <Dtype D>
-static __device__ __forceinline__ void sm90_box_sums(const char *staged,
-                                                     int lines, int columns,
-                                                     int own, int barrier,
-                                                     float *sums,
-                                                     const Sm90Sums &to)
+static __device__ __forceinline__ void sm90_box_sums(
+    const char *staged, const Sm90Grid &g, const Sm90Extent &inside, int count,
+    int own, int barrier, float *sums, const Sm90Sums &to)
 {
     const int row = own % 64, odd = own / 64;
-    const int n = max(lines, 0) * max(columns, 0);
     auto value = [&](int i) {
-        const uint32_t at =
-            (uint32_t)(i / columns * 8 + i % columns) * SM90_ROW +
-            (uint32_t)row * 2;
+        const uint32_t at = (uint32_t)i * SM90_ROW + (uint32_t)row * 2;
         return unpack_pair<D>(*(const uint16_t *)(staged + swizzled_128(at))).x;
     };
-    const float about = n ? value(0) : 0;
+    const float about = value(0);
     float sum = 0, square = 0;
 #pragma unroll 4
-    for (int i = odd; i < n; i += 2) {
+    for (int i = odd; i < SM90_BOX; i += 2) {
+        const Sm90Line l = sm90_line(g, i / SM90_BOX_W);
+        if (i % SM90_BOX_W >= inside.w || l.h >= inside.h || l.d >= inside.d ||
+            l.n >= inside.n)
+            continue;
         const float x = value(i) - about;
         sum += x, square = fmaf(x, x, square);
     }
     if (odd) sums[row] = sum, sums[64 + row] = square;
     named_barrier(barrier, 128);
     if (!odd)
-        sm90_store_sums(to, row, n, about, sum + sums[row],
+        sm90_store_sums(to, row, count, about, sum + sums[row],
                         square + sums[64 + row]);
+}
+
+/* Stores the accumulators d of a warpgroup as partial sums of split-K. A store
+ * of a warp writes 8 neighbouring channels, a sector, of four positions. */
+static __device__ __forceinline__ void sm90_store_parts(
+    const IgemmSm90Params &p, const float (&d)[SM90_BOX / 2],
+    const Sm90Coord &t, int chunk, int own)
+{
+    const Sm90Chunk to = sm90_chunk(p.to, chunk);
+    const int line = own / WARP * 16 + own % WARP / 4; // and + 8: channels
+    const int left = p.to.channels[to.tensor] - to.channel - line;
+    const int *s = p.stride, *rest = p.residue[t.cls];
+    const Sm90Extent &all = p.result;
+    const Sm90Extent inside = sm90_inside(p.grid, all, t.at);
+    const int64_t channels = p.channels, pitch = channels * s[2];
+    float *first = p.parts + to.all + line +
+                   (int64_t)t.slice * all.n * all.d * s[0] * all.h * s[1] *
+                       all.w * s[2] * channels;
+#pragma unroll
+    for (int i = 0; i < SM90_LINES; i++) {
+        const Sm90Line l = sm90_line(p.grid, i);
+        if (l.h >= inside.h || l.d >= inside.d || l.n >= inside.n) continue;
+        const int plane =
+            (t.at.n + l.n) * all.d * s[0] + (t.at.d + l.d) * s[0] + rest[0];
+        const int row = plane * all.h * s[1] + (t.at.h + l.h) * s[1] + rest[1];
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const int w = own % 4 * 2 + k;
+            if (w >= inside.w) continue;
+            float *at = first + (int64_t)row * all.w * pitch +
+                        (t.at.w + w) * pitch + rest[2] * channels;
+            if (left > 0) at[0] = d[4 * i + k];
+            if (left > 8) at[8] = d[4 * i + 2 + k];
+        }
+    }
 }
 
 /* SUMS: the sums of y and y^2 are stored. */
@@ -214,7 +265,7 @@ __global__ void __launch_bounds__(384, 1)
     igemm_sm90_kernel(const __grid_constant__ IgemmSm90Params p)
 {
     typedef Sm90Shape<WAY> Shape;
-    enum { NP = Shape::POSITIONS, SHARED = Shape::SHARED };
+    enum { SHARED = Shape::SHARED };
     DYN_SMEM_1024(uint64_t, full);
     uint64_t *ready = full + SM90_BUFFERS, *empty = ready + SM90_BUFFERS;
     uint64_t *filter_full = empty + SM90_BUFFERS,
@@ -261,9 +312,8 @@ __global__ void __launch_bounds__(384, 1)
         filters + (Shape::FILTERS == 2 ? group * SM90_TILE : 0),
         Shape::STAGE / 2, 8 * Shape::FILTER_ROW,
         Shape::PAIR ? SWIZZLE_64 : SWIZZLE_128);
-    const uint64_t b0 = wgmma_advance(
-        wgmma_descriptor(halos, 16, (uint32_t)p.pitch * SM90_ROW, SWIZZLE_128),
-        group ? (uint32_t)p.second_w * SM90_ROW : 0);
+    const uint64_t b0 =
+        wgmma_descriptor(halos, 16, (uint32_t)p.pitch * SM90_ROW, SWIZZLE_128);
     Sm90Ring halo = {0, 0}, stage = {0, 0};
     // taking turns: a warpgroup multiplies once the other has multiplied its
     // box. Else it could wait for a phase of a ring before the phase ahead of
@@ -271,59 +321,66 @@ __global__ void __launch_bounds__(384, 1)
     for (int turn = 0;; turn++) { // boxes of this block
         const int t = (int)blockIdx.x + turn * (int)gridDim.x;
         if (t >= p.tiles) break;
-        const Sm90Class c = p.cls[sm90_coord(p, t).cls];
+        Sm90Halos h = sm90_halos(p, sm90_coord(p, t));
         if (!SHARED && turn % 2 != group) { // the other warpgroup's box
-            for (int g = 0; g < c.count; g++)
-                for (int k = 0; k < p.from.chunks; k++) {
-                    halo.next(p.buffers);
-                    for (int s = 0; s < p.group[c.first + g].count; s++)
-                        stage.next(p.slots);
-                }
+            for (; h.left; h.next(p.from.chunks)) {
+                halo.next(p.buffers);
+                for (int s = 0; s < p.group[h.group].count; s++)
+                    stage.next(p.slots);
+            }
             mbarrier_wait(multiplied + !group, (uint32_t)turn / 2 % 2);
             continue;
         }
 
-        float d[NP / 2];
+        float d[SM90_BOX / 2];
         int last_halo = -1, last_stage = -1; // read by products in flight
-        for (int g = 0; g < c.count; g++) {
-            const int first = p.group[c.first + g].first;
-            const int taps = p.group[c.first + g].count;
-            for (int k = 0; k < p.from.chunks; k++, halo.next(p.buffers)) {
-                mbarrier_wait(seen + halo.at, halo.phase);
-                const uint64_t b1 =
-                    wgmma_advance(b0, (uint32_t)(halo.at * p.halo_room));
-                for (int s = 0; s < taps; s++, stage.next(p.slots)) {
-                    mbarrier_wait(filter_full + stage.at,
-                                  p.resident ? 0 : stage.phase);
-                    const uint64_t a =
-                        wgmma_advance(a0, (uint32_t)(stage.at * Shape::STAGE));
-                    const uint64_t b = b1 + p.tap[first + s].offset;
-                    wgmma_fence();
+        for (; h.left; h.next(p.from.chunks), halo.next(p.buffers)) {
+            const int first = p.group[h.group].first;
+            const int taps = p.group[h.group].count;
+            mbarrier_wait(seen + halo.at, halo.phase);
+            const uint64_t b1 =
+                wgmma_advance(b0, (uint32_t)(halo.at * p.halo_room));
+            for (int s = 0; s < taps; s++, stage.next(p.slots)) {
+                mbarrier_wait(filter_full + stage.at,
+                              p.resident ? 0 : stage.phase);
+                const uint64_t a =
+                    wgmma_advance(a0, (uint32_t)(stage.at * Shape::STAGE));
+                const uint64_t b = b1 + p.tap[first + s].offset;
+                wgmma_fence();
 #pragma unroll
-                    for (int q = 0; q < Shape::PRODUCTS; q++)
-                        WgmmaProduct<NP, D, DGRAD, false>::issue(
-                            d,
-                            wgmma_advance(
-                                a, q * (DGRAD ? 16 * Shape::FILTER_ROW : 32)),
-                            wgmma_advance(b, q * 32),
-                            (last_stage >= 0) | (q > 0));
-                    wgmma_commit();
-                    wgmma_wait<1>();
-                    if (own % WARP == 0) {
-                        if (last_stage >= 0 && !p.resident)
-                            mbarrier_arrive(filter_empty + last_stage, 1);
-                        if (last_halo >= 0 && s == 0)
-                            mbarrier_arrive(empty + last_halo, 1);
-                    }
-                    last_stage = stage.at;
+                for (int q = 0; q < Shape::PRODUCTS; q++)
+                    WgmmaProduct<SM90_BOX, D, DGRAD, false>::issue(
+                        d,
+                        wgmma_advance(
+                            a, q * (DGRAD ? 16 * Shape::FILTER_ROW : 32)),
+                        wgmma_advance(b, q * 32), (last_stage >= 0) | (q > 0));
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (own % WARP == 0) {
+                    if (last_stage >= 0 && !p.resident)
+                        mbarrier_arrive(filter_empty + last_stage, 1);
+                    if (last_halo >= 0 && s == 0)
+                        mbarrier_arrive(empty + last_halo, 1);
                 }
-                last_halo = halo.at;
+                last_stage = stage.at;
             }
+            last_halo = halo.at;
         }
         wgmma_wait<0>();
         if (own % WARP == 0) {
             if (!p.resident) mbarrier_arrive(filter_empty + last_stage, 1);
             mbarrier_arrive(SHARED ? empty + last_halo : multiplied + group, 1);
+        }
+
+        if (!SUMS && !Shape::PAIR && p.parts) {
+            const Sm90Coord tile = sm90_coord(p, opaque(t));
+            sm90_store_parts(p, d, tile, chunk_of<Shape>(tile, group), own);
+            if (!SHARED) {
+                named_barrier(1 + group, 128);
+                if (own == 0)
+                    mbarrier_arrive(empty + last_halo, Shape::READERS);
+            }
+            continue;
         }
 
         // the epilogue stages the results in the last halo if there is no
@@ -356,7 +413,7 @@ __global__ void __launch_bounds__(384, 1)
         if (SHARED && own == 0) tma_store_wait_read<0>();
         named_barrier(1 + group, 128);
 #pragma unroll
-        for (int i = 0; i < NP / 16; i++) {
+        for (int i = 0; i < SM90_BOX / 16; i++) {
             uint32_t v[4]; // channels lane / 4 and + 8, of two lines
 #pragma unroll
             for (int k = 0; k < 4; k++) {
@@ -377,37 +434,36 @@ __global__ void __launch_bounds__(384, 1)
 
         const Sm90Coord tile = sm90_coord(p, opaque(t));
         const int chunk = chunk_of<Shape>(tile, group);
-        const int w0 = tile.at.w + (group ? p.second_w : 0);
         const Sm90Chunk into = sm90_chunk(p.to, chunk);
         if (own == 0 && !p.skips[into.tensor]) {
             const TensorMap *map =
                 &p.map[p.result_map + into.tensor * p.result_maps + tile.cls];
             if (p.adds[into.tensor])
-                tma_reduce_add(map, room, into.channel, w0, tile.at.h,
-                               tile.at.d, tile.at.n);
+                tma_reduce_add(map, room, into.channel, tile.at.w, tile.at.d,
+                               tile.at.n, tile.at.h);
             else
-                tma_store(map, room, into.channel, w0, tile.at.h, tile.at.d,
-                          tile.at.n);
+                tma_store(map, room, into.channel, tile.at.w, tile.at.d,
+                          tile.at.n, tile.at.h);
             tma_store_commit();
         }
         if (SUMS) {
-            const int lines = p.result.h - tile.at.h, columns = p.result.w - w0;
-            // parts of a box: warpgroups with positions of their own, or the
-            // two positions of a pair
-            const int each = WAY == SM90_SMALL || WAY == SM90_PAIR ? 2 : 1;
-            const int part = (tile.box * (int)p.classes.by + tile.cls) * each +
-                             (WAY == SM90_SMALL ? group : 0);
+            const Sm90Extent inside = sm90_inside(p.grid, p.result, tile.at);
+            const int count = inside.w * inside.h * inside.d * inside.n;
+            // a box of pairs has a part for either position of a pair
+            const int part = (tile.box * (int)p.classes.by + tile.cls) *
+                             (Shape::PAIR ? 2 : 1);
             const Sm90Sums to = {p.sums + (int64_t)part * 2 * p.channels,
                                  p.channels, chunk * p.to.size, p.to.size};
-            if (lines < NP / 8 || columns < 8) // not inside of the result
-                sm90_box_sums<D>(room, min(lines, NP / 8), min(columns, 8), own,
-                                 1 + group, box_sums + group * 128, to);
+            if (count < SM90_BOX)
+                sm90_box_sums<D>(room, p.grid, inside, count, own, 1 + group,
+                                 box_sums + group * 128, to);
             else
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const float s = quad_sum(sum[r]), q = quad_sum(square[r]);
                     if (lane % 4 == 0)
-                        sm90_store_sums(to, line + 8 * r, NP, first[r], s, q);
+                        sm90_store_sums(to, line + 8 * r, SM90_BOX, first[r], s,
+                                        q);
                 }
         }
         if (!SHARED && own == 0) {

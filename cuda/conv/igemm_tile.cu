@@ -1,5 +1,5 @@
-/* igemm_tile.cu -- the choice of tile, box and split-K for igemm_tile.cuh, its
- * launch, and the sum of split-K.
+/* igemm_tile.cu -- the choice of tile, box and split-K for igemm_tile.cuh, and
+ * its launch.
  *
  * The k axis is divided into slices if one sample has few tiles and long sums,
  * or if a chain of float additions would be too long. The number of slices
@@ -7,11 +7,12 @@
  * any batch. Each slice is summed alone, and the slices are added in their
  * order: by one block in registers or, if a GPU would have few blocks, by one
  * block a slice (split-K), with the partial sums in memory and
- * split_k_sum_kernel after them. Both give the same bits, and so do all tiles
+ * split_k_sum after them. Both give the same bits, and so do all tiles
  * and boxes, so the fastest may be chosen. The exception is the
  * sums over the result, which are added box by box (igemm_tile_sums.cuh). */
 #include "cuda/conv/igemm_tile.cuh"
 #include "cuda/conv/igemm_tile_choice.h"
+#include "cuda/conv/split_k.cuh"
 #include <stdio.h>
 
 namespace {
@@ -339,50 +340,6 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
     return least_cost > 0;
 }
 
-// -- the sum of split-K ------------------------------------------------------
-
-/* Adds the parts in their order, as one block with all parts would; eight
- * neighbouring elements a thread. Bound by memory. */
-__global__ void __launch_bounds__(BLOCK)
-    split_k_sum_kernel(const float *parts, int count, int64_t size, Vecs vecs,
-                       const float *bias, const Target to, const Target second,
-                       int border)
-{
-    EACH(i, vecs.count)
-    {
-        Vec<TILE_CHANNELS> sum = {};
-#pragma unroll 4
-        for (int k = 0; k < count; k++) {
-            const auto v =
-                load<TILE_CHANNELS>(parts + k * size + i * TILE_CHANNELS);
-            for (int c = 0; c < TILE_CHANNELS; c++) sum.v[c] += v.v[c];
-        }
-        int vec;
-        const int64_t row = row_of(vecs, i, &vec);
-        add_bias(bias, vec * TILE_CHANNELS, &sum);
-        store_second(to, second, border, (int)vecs.per_row.by * TILE_CHANNELS,
-                     row, vec * TILE_CHANNELS, sum);
-    }
-}
-
-/* Queues the sum of the parts that a split-K launch left in Call.scratch. */
-bool split_k_sum(const ConvProblem *r, const IgemmParams *p, int count)
-{
-    const Dims to = p->dgrad ? r->input : r->output;
-    const Vecs vecs = vecs_of(to, TILE_CHANNELS);
-    Result all = {};
-
-    all.first = p->result, all.second = p->second_result;
-    all.border = p->result_border < to.c ? p->result_border : 0;
-    moves((double)(numel(to) * count) * sizeof(float) +
-          result_traffic(all, to));
-    LAUNCH(split_k_sum_kernel, blocks_for(vecs.count), BLOCK, 0,
-           gpu_stream(r->c->dev), (const float *)r->c->scratch, count,
-           numel(to), vecs, p->bias, p->result, p->second_result,
-           p->result_border);
-    return gpu_launched("igemm_tile, split-K sum");
-}
-
 // -- launching ---------------------------------------------------------------
 
 /* Sets the arguments of a launch of these classes, without addresses. False: no
@@ -460,7 +417,13 @@ bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
         r->c->precision == PRECISION_bf16
             ? igemm_tile_launch<PRECISION_bf16>(r, tile, t, launch_grid, shared)
             : igemm_tile_launch<PRECISION_f16>(r, tile, t, launch_grid, shared);
-    return ok && (!tile.split_k || split_k_sum(r, p, parts));
+    if (!ok || !tile.split_k) return ok;
+    const Dims to = DGRAD ? r->input : r->output;
+    Result all = {};
+    all.first = p->result, all.second = p->second_result;
+    all.border = p->result_border < to.c ? p->result_border : 0;
+    return split_k_sum(r->c, (const float *)r->c->scratch, parts, to, p->bias,
+                       all);
 }
 
 } // namespace

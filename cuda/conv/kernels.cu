@@ -202,6 +202,7 @@ bool takes_igemm_sm90(const ConvProblem *r, ConvChoice *out)
     const IgemmSm90Fit f = igemm_sm90_fit(r, out->runs_dgrad);
     if (!f.takes) return false;
     if (out->passes == PASS_Y) out->sum_parts = f.sum_parts;
+    out->workspace = f.workspace;
     out->leaves_sums = true;
     return true;
 }
@@ -209,7 +210,7 @@ bool takes_igemm_sm90(const ConvProblem *r, ConvChoice *out)
 bool run_igemm_sm90(const ConvRun *o)
 {
     return igemm_sm90_run(o->r, o->choice->runs_dgrad, source_of(o), o->w,
-                          o->bias, o->to);
+                          o->bias, o->to, o->workspace);
 }
 
 bool takes_wgrad_sm90(const ConvProblem *r, ConvChoice *out)

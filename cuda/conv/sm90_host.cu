@@ -175,14 +175,38 @@ static bool taps_of(const ConvProblem *r, bool dgrad, Sm90Taps *out)
     return true;
 }
 
-/* The box that wastes less of a plane of these extents. False: more than half
- * is waste. */
-static bool box_of(Dims s, int *w, int *h)
+/* Divides a result of extents s into boxes, so that their halos, which reach
+ * span_h lines beyond a box, have the fewest positions in all. Returns the
+ * number of boxes. The bits of y and dx do not depend on the boxes. */
+static int64_t grid_of(Dims s, int span_h, Sm90Grid *out)
 {
-    const int64_t high = ceil_div(s.w, 8) * 8 * ceil_div(s.h, 32) * 32;
-    const int64_t square = ceil_div(s.w, 16) * 16 * ceil_div(s.h, 16) * 16;
-    *w = high <= square ? 8 : 16, *h = high <= square ? 32 : 16;
-    return least(high, square) <= 2 * (int64_t)s.w * s.h;
+    enum { LOG_LINES = 5, LOG_LEAST_H = 2 };
+    int64_t fewest = 0, boxes = 0;
+    for (int planes = 0; planes <= LOG_LINES - LOG_LEAST_H; planes++)
+        for (int d = 0; d <= planes; d++) {
+            const int n = planes - d, h = LOG_LINES - planes;
+            const int64_t w_boxes = ceil_div(s.w, SM90_BOX_W),
+                          h_boxes = ceil_div(s.h, 1 << h),
+                          d_boxes = ceil_div(s.d, 1 << d);
+            const int64_t count =
+                w_boxes * h_boxes * d_boxes * ceil_div(s.n, 1 << n);
+            const int64_t lines = count * (((1 << h) + span_h) << planes);
+            if (fewest && lines >= fewest) continue;
+            fewest = lines, boxes = count;
+            *out = {divisor(w_boxes), divisor(h_boxes), divisor(d_boxes),
+                    1 << h, 1 << d, 1 << n, d, n};
+        }
+    return boxes;
+}
+
+/* Is at most half of the boxes of a sample outside of the sample, if a box
+ * holds as many samples as it can? */
+static bool fills_boxes(Dims s)
+{
+    enum { LEAST_H = 4 };
+    return ceil_div(s.w, SM90_BOX_W) * SM90_BOX_W * ceil_div(s.h, LEAST_H) *
+               LEAST_H <=
+           2 * (int64_t)s.w * s.h;
 }
 
 bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs, Sm90Boxes *out)
@@ -193,27 +217,22 @@ bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs, Sm90Boxes *out)
     *s = dgrad ? seen.input : seen.output;
     if (dgrad)
         s->d /= seen.win.s[0], s->h /= seen.win.s[1], s->w /= seen.win.s[2];
-    if (!taps_of(&seen, dgrad, taps) || !box_of(*s, &out->box_w, &out->box_h) ||
-        (pairs && out->box_w == 16))
-        return false;
-    out->halo_h = out->box_h + taps->span_h;
+    if (!taps_of(&seen, dgrad, taps) || !fills_boxes(*s)) return false;
+    const int64_t count = grid_of(*s, taps->span_h, &out->grid);
+    if (count > INT32_MAX / SM90_BOX) return false;
+    out->count = (int)count;
+    out->halo_h = out->grid.box_h + taps->span_h;
     // the positions around a pair belong to three pairs, the first of them
     // before the box
-    out->pitch = out->box_w + (pairs ? 2 : taps->span_w);
+    out->pitch = SM90_BOX_W + (pairs ? 2 : taps->span_w);
+    CHECK(out->pitch <= SM90_MOST_PITCH);
     for (int i = 0; pairs && i < taps->groups; i++) taps->group[i].w = -1;
     return true;
 }
 
-Sm90Grid sm90_grid(const Sm90Boxes *b)
-{
-    return {divisor(ceil_div(b->result.w, b->box_w)),
-            divisor(ceil_div(b->result.h, b->box_h)), divisor(b->result.d),
-            b->box_w, b->box_h};
-}
-
 bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
-              const int (&residue)[3], const int (&box)[2], TensorMap *out,
-              Sm90Extent *extent, int channels)
+              const int (&residue)[3], const Sm90Grid &grid, int w, int h,
+              TensorMap *out, Sm90Extent *extent, int channels)
 {
     TensorMapSpec m = {};
     const int64_t row = (int64_t)size.c * 2, line = row * size.w,
@@ -223,13 +242,14 @@ bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
     m.type = type;
     m.extent[0] = size.c;
     m.extent[1] = ceil_div(size.w - residue[2], s[2]);
-    m.extent[2] = ceil_div(size.h - residue[1], s[1]);
-    m.extent[3] = ceil_div(size.d - residue[0], s[0]), m.extent[4] = size.n;
-    m.stride[1] = row * s[2], m.stride[2] = line * s[1];
-    m.stride[3] = plane * s[0], m.stride[4] = plane * size.d;
-    m.box[0] = channels, m.box[1] = box[0], m.box[2] = box[1];
-    m.box[3] = m.box[4] = 1;
+    m.extent[2] = ceil_div(size.d - residue[0], s[0]), m.extent[3] = size.n;
+    m.extent[4] = ceil_div(size.h - residue[1], s[1]);
+    m.stride[1] = row * s[2], m.stride[2] = plane * s[0];
+    m.stride[3] = plane * size.d, m.stride[4] = line * s[1];
+    m.box[0] = channels, m.box[1] = w, m.box[2] = grid.box_d;
+    m.box[3] = grid.box_n, m.box[4] = h;
     m.swizzle = 2 * channels;
-    *extent = {(int)m.extent[1], (int)m.extent[2], (int)m.extent[3]};
+    *extent = {(int)m.extent[1], (int)m.extent[4], (int)m.extent[2],
+               (int)m.extent[3]};
     return tensor_map_encode(&m, out);
 }

@@ -20,11 +20,18 @@ struct Sm90Taps {
 /* The boxes of a result, of 256 positions each, and the halos that TMA loads
  * for them. A position of a problem of pairs is a pair. */
 struct Sm90Boxes {
-    Dims result;      // of a residue class
-    int box_w, box_h; // 8 x 32 or 16 x 16, whichever wastes less
+    Dims result;   // of a residue class
+    Sm90Grid grid;
+    int count;     // of all boxes
     int pitch, halo_h;
     Sm90Taps taps;
 };
+
+/* The positions of a halo, in bytes of rows of `row` bytes. */
+static inline int sm90_halo_bytes(const Sm90Boxes *b, int row)
+{
+    return b->pitch * b->halo_h * b->grid.box_d * b->grid.box_n * row;
+}
 
 /* Do precision, channels, strides and the GPU allow the family? Chunks of 64
  * channels may be padded with zeros, up to twice the products in all. */
@@ -39,18 +46,17 @@ bool sm90_takes_thin(const ConvProblem *r);
  * the output; 0: one tensor. */
 int sm90_border(const ConvProblem *r, bool input);
 /* The boxes, halos and taps of fprop and wgrad, or of dgrad. False: too many
- * taps or groups, or more than half of the positions of the boxes are outside
- * of the result. */
+ * taps, groups or boxes, or more than half of the positions of the boxes of a
+ * sample are outside of the result. */
 bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs,
                    Sm90Boxes *out);
-/* The boxes as a parameter of a kernel. */
-Sm90Grid sm90_grid(const Sm90Boxes *b);
 /* The map of every s-th position of a tensor of extents `size` from `residue`
- * on, with boxes of 64 channels and box[0] x box[1] (w, h) positions. Sets
- * *extent. False with the reason. */
+ * on, with axes (c, w, d, n, h) and boxes of `channels` channels and w x h
+ * positions of the planes of a box of the grid. Sets *extent. False with the
+ * reason. */
 bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
-              const int (&residue)[3], const int (&box)[2], TensorMap *out,
-              Sm90Extent *extent, int channels = SM90_CHANNELS);
+              const int (&residue)[3], const Sm90Grid &grid, int w, int h,
+              TensorMap *out, Sm90Extent *extent, int channels = SM90_CHANNELS);
 
 /* The side of c channels, the first `border` (0: all) in the first tensor. */
 static inline Sm90Side sm90_side(int border, int c, int size = SM90_CHANNELS)

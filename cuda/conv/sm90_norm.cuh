@@ -27,11 +27,23 @@ static __device__ __forceinline__ Sm90Box sm90_box_at(const Sm90Grid &g,
                                                       uint32_t box)
 {
     Sm90Box s;
-    s.w = (int)split(&box, g.boxes_w) * g.box_w;
+    s.w = (int)split(&box, g.boxes_w) * SM90_BOX_W;
     s.h = (int)split(&box, g.boxes_h) * g.box_h;
-    s.d = (int)split(&box, g.planes);
-    s.n = (int)box;
+    s.d = (int)split(&box, g.boxes_d) * g.box_d;
+    s.n = (int)box * g.box_n;
     return s;
+}
+
+/* A line of a box, from the first. */
+struct Sm90Line {
+    int h, d, n;
+};
+
+static __device__ __forceinline__ Sm90Line sm90_line(const Sm90Grid &g,
+                                                     int line)
+{
+    return {line >> (g.log_d + g.log_n), line & (g.box_d - 1),
+            line >> g.log_d & (g.box_n - 1)};
 }
 
 /* A chunk of a side: its tensor, its first channel there and among all. */
@@ -56,23 +68,28 @@ static __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* A halo in shared memory: its lines of `pitch` positions begin at (w, h) of a
- * plane of width x height; positions outside of the plane are zero and stay
- * zero. */
+/* A halo in shared memory: `lines` lines of `pitch` positions of each of
+ * `planes` planes, from `first` of a source of extents `size` on. Positions
+ * outside of the source are zero and stay zero. */
 struct Sm90Halo {
-    int lines, pitch, w, h, width, height;
+    int lines, pitch, planes, box_d;
+    Sm90Box first;
+    Sm90Extent size;
 };
 
-/* The halo of a group for a box; it has no lines in a plane that is outside of
- * the source. */
+/* The halo of a group for a box. */
 static __device__ __forceinline__ Sm90Halo sm90_halo(const Sm90Box &box,
+                                                     const Sm90Grid &grid,
                                                      const Sm90Group &g,
                                                      const Sm90Extent &source,
                                                      int lines, int pitch)
 {
-    const bool outside = (unsigned)(box.d + g.d) >= (unsigned)source.d;
-    return {outside ? 0 : lines, pitch,    box.w + g.w,
-            box.h + g.h,         source.w, source.h};
+    return {lines,
+            pitch,
+            grid.box_d * grid.box_n,
+            grid.box_d,
+            {box.w + g.w, box.h + g.h, box.d + g.d, box.n},
+            source};
 }
 
 /* The byte at which TMA put the 16 bytes that belong at `a`, an offset in a
@@ -125,13 +142,18 @@ static __device__ __forceinline__ void sm90_norm_columns(char *tile,
                                                          float leak)
 {
     const int i = (int)threadIdx.x - WARP;
-    const uint32_t pitch = (uint32_t)s.pitch * SM90_ROW;
-    const int from = max(0, -s.h), to = min(s.lines, s.height - s.h);
-    for (int x = i / 8; x < s.pitch; x += SM90_NORM_WARPS * 4) {
-        if ((unsigned)(s.w + x) >= (unsigned)s.width) continue;
+    const uint32_t plane = (uint32_t)s.pitch * SM90_ROW;
+    const uint32_t pitch = (uint32_t)s.planes * plane; // between lines
+    const int from = max(0, -s.first.h);
+    const int to = min(s.lines, s.size.h - s.first.h);
+    const int x = i / 8; // halos are no wider than the threads
+    if (x >= s.pitch || (unsigned)(s.first.w + x) >= (unsigned)s.size.w) return;
+    for (int k = 0; k < s.planes; k++) {
+        const int d = s.first.d + (k & (s.box_d - 1));
+        if ((unsigned)d >= (unsigned)s.size.d) continue;
         int y = from;
-        uint32_t at =
-            (uint32_t)(y * s.pitch + x) * SM90_ROW + (uint32_t)(i % 8) * 16;
+        uint32_t at = (uint32_t)y * pitch + (uint32_t)k * plane +
+                      (uint32_t)x * SM90_ROW + (uint32_t)(i % 8) * 16;
 #pragma unroll 1
         for (; y + 4 <= to; y += 4, at += 4 * pitch)
             sm90_norm_lines<4, D, ZERO>(tile, at, pitch, by, leak);

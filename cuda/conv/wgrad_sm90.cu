@@ -29,8 +29,9 @@ struct WgradParams90 {
     int a_chunks; // 64-channel chunks of a tile
     int halo_h, pitch;
     int b_bytes, b_room, buffers;
-    int b_offset;              // bytes, of pairs: to the first column
-    uint32_t b_stride, b_step; // bytes: 8 positions; 16 positions on
+    int b_offset;      // bytes, of pairs: to the first column
+    int line;          // bytes: the same line of all planes
+    uint32_t b_stride; // bytes of a line of the halo
 };
 
 /* WARPGROUPS multiply; they share the taps along h of a group (ROWS of them)
@@ -80,10 +81,10 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
                     const Sm90Chunk a =
                         sm90_chunk(p.a_side, ta * p.a_chunks + k);
                     tma_load(to + k * A_BYTES, &p.a[a.tensor], a.channel, s.w,
-                             s.h, s.d, s.n, bar);
+                             s.d, s.n, s.h, bar);
                 }
                 tma_load(to + a_room, &p.b[b.tensor * p.b_classes + g.map],
-                         b.channel, s.w + g.w, s.h + g.h, s.d + g.d, s.n, bar);
+                         b.channel, s.w + g.w, s.d + g.d, s.n, s.h + g.h, bar);
             }
         } else if (norms && threadIdx.x >= WARP) {
             const Sm90Extent e = p.b_extent[g.map];
@@ -91,9 +92,10 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
             for (int i = first; i < p.boxes; i += p.splits, r.next(p.buffers)) {
                 const Sm90Box s = sm90_box_at(p.grid, (uint32_t)i);
                 char *at = shared + r.at * room;
-                const Sm90Halo halo = sm90_halo(s, g, e, p.halo_h, p.pitch);
-                const Sm90Halo box = {p.grid.box_h, p.grid.box_w, s.w,
-                                      s.h,          p.a_extent.w, p.a_extent.h};
+                const Sm90Halo halo =
+                    sm90_halo(s, p.grid, g, e, p.halo_h, p.pitch);
+                const Sm90Halo box = sm90_halo(s, p.grid, {}, p.a_extent,
+                                               p.grid.box_h, SM90_BOX_W);
                 mbarrier_wait(full + r.at, r.phase);
                 for (int k = 0; k < p.a_chunks; k++) {
                     const Sm90Chunk a =
@@ -113,9 +115,9 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
     const int row = warpgroup % ROWS; // the warpgroup's tap along h
     const uint64_t a0 = wgmma_descriptor(shared + warpgroup / ROWS * A_BYTES,
                                          A_BYTES, 1024, SWIZZLE_128);
-    const uint64_t b0 = wgmma_descriptor(
-        shared + a_room + row * p.pitch * B_ROW + p.b_offset, B_ROW, p.b_stride,
-        B_ROW == 32 ? SWIZZLE_32 : SWIZZLE_128);
+    const uint64_t b0 =
+        wgmma_descriptor(shared + a_room + row * p.line + p.b_offset, B_ROW,
+                         p.b_stride, B_ROW == 32 ? SWIZZLE_32 : SWIZZLE_128);
     float d[N / 2];
     Sm90Ring r = {0, 0};
     int last = -1; // the buffer that products in flight read
@@ -130,7 +132,7 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
             WgmmaProduct<N, D, true, true>::issue(d, a, b,
                                                   (last >= 0) | (k > 0));
             a = wgmma_advance(a, 16 * SM90_ROW);
-            b = wgmma_advance(b, p.b_step);
+            b = wgmma_advance(b, 2 * p.b_stride); // two lines on
         }
         wgmma_commit();
         wgmma_wait<1>();
@@ -272,7 +274,7 @@ struct Shape90 {
     bool pairs, thin;
     size_t padded_bytes;                    // of a thin operand's copy
     int gemm_n, rows, a_chunks, warpgroups; // gemm_n: columns of a product
-    int box_count, tiles, a_tiles, splits, shares, fold_blocks, count;
+    int tiles, a_tiles, splits, shares, fold_blocks, count;
 };
 
 struct Sides {
@@ -315,12 +317,9 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
     s->gemm_n = s->pairs ? 128 : columns * in.size;
     s->warpgroups = s->rows * s->a_chunks;
     if (s->thin) s->padded_bytes = (size_t)rows(r->input) * 2 * THIN;
-    const Dims o = s->boxes.result;
-    s->box_count = (int)(ceil_div(o.w, s->boxes.box_w) *
-                         ceil_div(o.h, s->boxes.box_h) * o.d * o.n);
     s->a_tiles = out.chunks / s->a_chunks;
     s->tiles = s->a_tiles * in.chunks * taps->groups;
-    s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->box_count));
+    s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->boxes.count));
     s->count = s->tiles * s->warpgroups * s->gemm_n / 8 * 128;
     s->shares = s->splits >= 32 ? 8 : s->splits >= 8 ? 4 : 1;
     s->fold_blocks = (int)ceil_div(s->count, FOLD_THREADS / s->shares);
@@ -400,17 +399,17 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
         workspace = (char *)workspace + s.padded_bytes;
     }
 
-    p.parts = (float4 *)workspace, p.boxes = s.box_count, p.splits = s.splits;
+    p.parts = (float4 *)workspace, p.boxes = boxes.count, p.splits = s.splits;
     p.a_tiles = divisor(s.a_tiles);
-    p.grid = sm90_grid(&boxes);
+    p.grid = boxes.grid;
     p.a_chunks = s.a_chunks;
     p.pitch = boxes.pitch, p.halo_h = boxes.halo_h;
-    p.b_bytes = p.pitch * p.halo_h * row;
+    p.b_bytes = sm90_halo_bytes(&boxes, row);
     p.b_room = (int)ceil_div(p.b_bytes, 1024) * 1024;
-    p.b_stride = (uint32_t)((boxes.box_w == 8 ? p.pitch : 8) * row);
-    p.b_step = (uint32_t)((boxes.box_w == 8 ? 2 * p.pitch : p.pitch) * row);
+    p.b_stride = (uint32_t)(p.pitch * row);
     memcpy(p.group, taps.group, sizeof p.group);
     p.b_offset = s.pairs ? SM90_ROW / 2 : 0;
+    p.line = (int)p.b_stride * p.grid.box_d * p.grid.box_n;
     p.b_classes = taps.source_classes;
 
     const int room = p.a_chunks * A_BYTES + p.b_room;
@@ -423,22 +422,21 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     p.b_norm[0] = from.first.norm_on_load;
     p.b_norm[1] = from.second.norm_on_load;
     const int one[3] = {1, 1, 1}, none[3] = {};
-    const int a_box[2] = {boxes.box_w, boxes.box_h},
-              b_box[2] = {p.pitch, p.halo_h};
     p.a_side = sides.a, p.b_side = sides.b;
     p.b_chunks = divisor(p.b_side.chunks);
     for (int t = 0; t < 2; t++) {
         const Operand &a = t ? output.second : output.first;
         const Operand &b = t ? from.second : from.first;
         if (a.data && !sm90_map(a.data, type, sm90_part(p.a_side, r->output, t),
-                                one, none, a_box, &p.a[t], &p.a_extent))
+                                one, none, p.grid, SM90_BOX_W, p.grid.box_h,
+                                &p.a[t], &p.a_extent))
             return false;
         for (int k = 0; b.data && k < taps.source_classes; k++) {
             Dims part = sm90_part(p.b_side, r->input, t);
             if (s.thin) part.c = THIN;
-            if (!sm90_map(b.data, type, part, g->s, taps.residue[k], b_box,
-                          &p.b[t * taps.source_classes + k], &p.b_extent[k],
-                          row / 2))
+            if (!sm90_map(b.data, type, part, g->s, taps.residue[k], p.grid,
+                          p.pitch, p.halo_h, &p.b[t * taps.source_classes + k],
+                          &p.b_extent[k], row / 2))
                 return false;
         }
     }

@@ -39,9 +39,22 @@ static const Layer layers[] = {
     {{OP_conv, {5, 1, 16, 16, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
      0,
      NORM | DW | BOTH},
-    // boxes of 16 x 16
     {{OP_conv, {1, 1, 14, 27, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
      0,
+     ADD | NORM | DW},
+    // boxes of several planes: samples, and planes along d
+    {{OP_conv, {5, 1, 8, 8, 64}, {64, 1, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {3, 1, 4, 4, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+     0,
+     ADD | NORM | DW},
+    {{OP_conv, {1, 5, 6, 7, 64}, {64, 3, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {3, 1, 8, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1}, 0, NORM | DW},
+    {{OP_upconv, {2, 4, 4, 4, 128}, {128, 4, 4, 4, 64}, 2, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {2, 1, 16, 16, 64}, {64, 1, 3, 3, 64}, 2, 1, 1}, 0, NORM},
+    // split-K
+    {{OP_conv, {2, 4, 8, 8, 128}, {64, 4, 4, 4, 128}, 2, 1, 1}, 0, NORM},
+    {{OP_conv, {1, 2, 4, 8, 64}, {320, 3, 3, 3, 320}, 1, 1, 1},
+     256,
      ADD | NORM | DW},
     // an implicit concat
     {{OP_conv, {1, 1, 32, 8, 64}, {64, 1, 3, 3, 192}, 1, 1, 1}, 128, NORM | DW},
@@ -84,6 +97,15 @@ static const Layer layers[] = {
      NORM | DW},
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
+
+/* Sample i of a tensor. */
+static Tensor sample(const Tensor *t, int i)
+{
+    Tensor one = *t;
+    one.dim.n = 1;
+    one.data = (char *)t->data + (size_t)i * tensor_bytes(&one);
+    return one;
+}
 
 static void hopper(bool on)
 {
@@ -167,6 +189,55 @@ TEST(sm90_layers)
     emu_set_device(80, 1, "ok", (size_t)2 << 30);
 }
 
+/* Expects that y and dx of a sample have the same bits in a batch and alone. */
+static void batch_agrees(const Shape *s)
+{
+    Bench b;
+    bench_open(&b, PRECISION_bf16);
+    const Attr attr = attr_of(s);
+    const Tensor x = uniform(&b, s->x, BF16, -1, 1);
+    const Tensor w = uniform(&b, s->w, BF16, -0.3f, 0.3f);
+    Tensor in[MAX_IN] = {x, w}, z;
+    REQUIRE(op_shape(&attr, in, &z));
+    const Tensor dz = uniform(&b, z.dim, BF16, -1, 1);
+
+    Tensor y = tensor_of(&b, z.dim, BF16), dx = tensor_of(&b, s->x, BF16);
+    Call c = {.attr = &attr, .x = {&x, &w}, .y = &y, .fresh = ~0u};
+    run(&b, &c);
+    c.dy = &dz, c.dx[0] = &dx;
+    run(&b, &c);
+
+    for (int i = 0; i < s->x.n; i++) {
+        const Tensor x1 = sample(&x, i), y1 = sample(&y, i);
+        const Tensor dz1 = sample(&dz, i), dx1 = sample(&dx, i);
+        Tensor yi = tensor_of(&b, y1.dim, BF16);
+        Tensor dxi = tensor_of(&b, dx1.dim, BF16);
+        Call one = {.attr = &attr, .x = {&x1, &w}, .y = &yi, .fresh = ~0u};
+        run(&b, &one);
+        one.dy = &dz1, one.dx[0] = &dxi;
+        run(&b, &one);
+        same(&b, &yi, &y1);
+        same(&b, &dxi, &dx1);
+    }
+    bench_close(&b);
+}
+
+TEST(sm90_batch)
+{
+    // boxes of one and of several samples, split-K
+    static const Shape shapes[] = {
+        {OP_conv, {3, 1, 36, 8, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {5, 1, 8, 8, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {3, 4, 8, 8, 128}, {64, 4, 4, 4, 128}, 2, 1, 1},
+    };
+    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    hopper(true);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        batch_agrees(&shapes[i]);
+    unsetenv("SEG_HOPPER");
+    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+}
+
 /* The statistics of a deferred norm of y, and its backward. */
 static void statistics_agree(Precision p, const Shape *s)
 {
@@ -212,6 +283,8 @@ TEST(sm90_statistics)
         {OP_conv, {2, 1, 16, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
         {OP_upconv, {1, 1, 16, 16, 64}, {64, 1, 2, 2, 64}, 2, 0, 1},
         {OP_conv, {1, 1, 14, 27, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {5, 1, 8, 8, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {1, 5, 6, 7, 64}, {64, 3, 3, 3, 64}, 1, 1, 1},
         {OP_conv, {2, 1, 32, 32, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
         {OP_upconv, {1, 1, 61, 30, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
         {OP_conv, {1, 1, 30, 16, 64}, {56, 1, 3, 3, 64}, 1, 1, 1},
