@@ -20,9 +20,9 @@ struct Sm90Taps {
 /* The boxes of a result, of 256 positions each, and the halos that TMA loads
  * for them. A position of a problem of pairs is a pair. */
 struct Sm90Boxes {
-    Dims result;   // of a residue class
+    Dims result; // of a residue class
     Sm90Grid grid;
-    int count;     // of all boxes
+    int count; // of all boxes
     int pitch, halo_h;
     Sm90Taps taps;
 };
