@@ -193,8 +193,14 @@ static int64_t grid_of(Dims s, int span_h, Sm90Grid *out)
             const int64_t lines = count * (((1 << h) + span_h) << planes);
             if (fewest && lines >= fewest) continue;
             fewest = lines, boxes = count;
-            *out = {divisor(w_boxes), divisor(h_boxes), divisor(d_boxes),
-                    1 << h, 1 << d, 1 << n, d, n};
+            *out = {divisor(w_boxes),
+                    divisor(h_boxes),
+                    divisor(d_boxes),
+                    1 << h,
+                    1 << d,
+                    1 << n,
+                    d,
+                    n};
         }
     return boxes;
 }

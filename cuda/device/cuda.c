@@ -71,9 +71,24 @@ static unsigned narrow(const Call *c)
     case OP_instance_norm:
     case OP_group_norm:
         return vecs_cross(c) ? 0 : pair;
-    default:
+    case OP_softmax:
+    case OP_attention:
+    case OP_lstm:
+    case OP_bce:
+    case OP_bce_dice:
+    case OP_dice_loss:
+    case OP_dvh_loss:
+    case OP_cross_entropy:
+    case OP_focal:
+    case OP_tversky:
+    case OP_mae:
+    case OP_mse:
+    case OP_huber:
+    case OP_overlap:
+    case OP_COUNT:
         return 0;
-    }
+    } // no default: the compiler names an operator without a case
+    return 0;
 }
 
 static Storage storage(const Call *c)
