@@ -68,6 +68,10 @@ typedef struct Backend {
      * last. A NULL function: there is one tile. */
     const char *(*tile)(int number);
     /* y = x[0], of F32, rounded to y's type, BF16 or F16: to nearest, ties to
+    /* Can call `a` run call `b` in its own launch (Call.pair)? Both are forward
+     * or both backward calls of one operator, and neither uses a result of the
+     * other. Not with micro-batches. A NULL function: no. */
+    bool (*pairs)(const Call *a, const Call *b);
      * even; overflow becomes infinity, NaN stays NaN. attr is NULL. */
     KernelFn *convert;
     bool (*update)(void *dev, const Update *u);

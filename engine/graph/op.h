@@ -253,6 +253,12 @@ typedef struct Call {
                           * (tile_names.h)                                 */
     Precision precision; /* of products; f32 for rows without products    */
     CallCopies half;
+    /* The next call of the plan, if this call also runs that one in the same
+     * launch, where Backend.pairs allows it; or NULL. The plan does not run the
+     * other call then (`runs_before`). Its buffers are in use with this
+     * call's. */
+    const struct Call *pair;
+    bool runs_before; /* it is the `pair` of the call before it */
     void *saved;   /* written by fwd, read by bwd: Space.saved bytes, or NULL */
     void *scratch; /* undefined at entry: Space.fwd or Space.bwd bytes        */
 } Call;

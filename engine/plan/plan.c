@@ -8,7 +8,8 @@
  *     plan_half.c           storage in 16 bits
  *     plan_deferred_norm.c  batch norms that their readers apply on load
  *     plan_calls.c          the calls, with plan_grad_sums.c and
- *                           plan_grad_sqnorm.c for sums of gradients
+ *                           plan_grad_sqnorm.c for sums of gradients, and
+ *                           plan_pairs.c for calls that share a launch
  *     plan_microbatch.c     calls that run in micro-batches
  *     plan_memory.c         lifetimes and offsets of all buffers
  *     plan_recompute.c      if the plan exceeds its budget: drop values, then

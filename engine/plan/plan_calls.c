@@ -241,6 +241,22 @@ static void clear(PlanValue *m, Tensor x)
                      .half = x};
 }
 
+/* Makes the backward calls, from the loss on. */
+static void backward_calls_make(Plan *p)
+{
+    const Graph *g = p->spec.graph;
+
+    // reached: an earlier call has stored a gradient of this value. Readers
+    // have larger numbers than the value, so all of them come before it here
+    p->reached[p->spec.loss] = true;
+    for (int i = p->spec.loss; i >= 0; i--)
+        if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
+            emit_backward(p, i);
+    if (!p->spec.no_fusion) plan_grad_sums(p);
+    plan_grad_sqnorm(p);
+    for (int c = 0; c < p->calls; c++) p->fresh[c] = p->call[c].fresh;
+}
+
 void plan_calls_make(Plan *p)
 {
     const Graph *g = p->spec.graph;
@@ -266,15 +282,6 @@ void plan_calls_make(Plan *p)
 
     p->forward = p->calls;
     p->sqnorm_by = p->sqnorm_room = -1;
-    if (p->spec.loss < 0) return;
-
-    // reached: an earlier call has stored a gradient of this value. Readers
-    // have larger numbers than the value, so all of them come before it here
-    p->reached[p->spec.loss] = true;
-    for (int i = p->spec.loss; i >= 0; i--)
-        if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
-            emit_backward(p, i);
-    if (!p->spec.no_fusion) plan_grad_sums(p);
-    plan_grad_sqnorm(p);
-    for (int c = 0; c < p->calls; c++) p->fresh[c] = p->call[c].fresh;
+    if (p->spec.loss >= 0) backward_calls_make(p);
+    if (!p->spec.no_fusion) plan_pairs(p);
 }

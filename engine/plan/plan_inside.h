@@ -212,6 +212,7 @@ Call plan_call(Plan *p, int i);
 void plan_calls_make(Plan *p);
 void plan_grad_sums(Plan *p);
 void plan_grad_sqnorm(Plan *p);
+void plan_pairs(Plan *p);
 /* Find the groups; then, with buffers made, set their sizes and lifetimes. */
 void plan_microbatches(Plan *p);
 void plan_microbatches_fit(Plan *p);

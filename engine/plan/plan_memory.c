@@ -268,6 +268,16 @@ static bool place_spaces(Plan *p)
     return true;
 }
 
+/* Lets the buffers of a call that runs with the call before it begin there. */
+static void join_pairs(Plan *p)
+{
+    for (int b = 0; b < p->buffers; b++) {
+        int *first = &p->buffer[b].first;
+        if (*first >= 0 && *first < p->calls && p->call[*first].runs_before)
+            --*first;
+    }
+}
+
 bool plan_lifetimes(Plan *p)
 {
     p->buffers = 0;
@@ -277,7 +287,9 @@ bool plan_lifetimes(Plan *p)
     p->cut_bytes = plan_buffers_sum(p);
     plan_microbatches_fit(p);
     p->cut_bytes -= plan_buffers_sum(p);
-    return place_totals(p) && place_squares(p) && place_spaces(p);
+    if (!place_totals(p) || !place_squares(p) || !place_spaces(p)) return false;
+    join_pairs(p);
+    return true;
 }
 
 bool plan_place(Plan *p)

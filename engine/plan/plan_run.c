@@ -95,14 +95,25 @@ static void set_fresh(Plan *p, bool accumulate)
         p->call[c].fresh = p->fresh[c] & ~(accumulate ? p->param_bits[c] : 0);
 }
 
-/* Runs call c. */
+/* The least cost of call c and of its pair. */
+static LaunchPart cost_of(const Plan *p, int c, bool accumulate)
+{
+    LaunchPart cost = plan_cost(p, c, accumulate);
+    if (!p->call[c].pair) return cost;
+    const LaunchPart pair = plan_cost(p, c + 1, accumulate);
+    cost.bytes += pair.bytes, cost.flops += pair.flops;
+    return cost;
+}
+
+/* Runs call c, and its pair with it. */
 static bool run_call(Plan *p, int c, const PlanRun *run)
 {
     Call *call = &p->call[c];
     const Backend *be = p->spec.be;
     char text[ERR_MAX / 4];
 
-    if (launch_log_here()) launch_log_part(plan_cost(p, c, run->accumulate));
+    if (call->runs_before) return true;
+    if (launch_log_here()) launch_log_part(cost_of(p, c, run->accumulate));
     KernelFn *kernel = is_convert(call)    ? be->convert
                        : is_backward(call) ? be->bwd[call->attr->op]
                                            : be->fwd[call->attr->op];
