@@ -48,7 +48,6 @@ enum {
     SM90_GROUPS = 32,
     SM90_NORM_WARPS = 3,
     SM90_MOST_PITCH = 12, // positions of a line of a halo: see sm90_norm_tile
-    SM90_SHARED_MOST = 227 << 10,
     SM90_BARRIERS = 1024, // bytes before the tiles, for mbarriers
     SM90_BOX_SUMS = 1024, // bytes after them: 128 floats for each warpgroup
     SM90_BUFFERS = 4,     // most halos, and most stages of filters

@@ -144,6 +144,12 @@ static Fusions fusions(const Call *c)
     return f;
 }
 
+/* Two LSTMs of equal extents run their steps together (ops/lstm.cu). */
+static bool pairs(const Call *a, const Call *b)
+{
+    return call_op(a) == OP_lstm && dims_equal(a->y->dim, b->y->dim);
+}
+
 static Schedule schedule(const Call *c)
 {
     return (Schedule){.tile =
@@ -174,6 +180,7 @@ const Backend backend_cuda = {
     .storage = storage,
     .schedule = schedule,
     .tile = igemm_tile_listed,
+    .pairs = pairs,
     .convert = cuda_convert,
     .allreduce_open = gpu_allreduce_open,
     .allreduce = gpu_allreduce,

@@ -284,7 +284,7 @@ int gpu_processors(void *dev)
 {
     Gpu *g = (Gpu *)dev;
     int count = 0;
-    if (g->next) return 64;
+    if (g->next) return 128;
     cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, g->number);
     return count;
 }

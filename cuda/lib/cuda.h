@@ -19,7 +19,7 @@ struct CUstream_st *gpu_stream(void *dev);
 /* Makes `dev` the current device of this thread, for calls without a stream. */
 bool gpu_use(void *dev);
 /* The number of multiprocessors, which is the number of blocks that can wait
- * for each other; for a dry run 64, the most that any caller asks for. */
+ * for each other; for a dry run 128, the most that any caller asks for. */
 int gpu_processors(void *dev);
 /* Are the kernels with Hopper's own instructions (sm_90a) used? Only if the
  * program has their code, and the GPU that this process opened last, or the one

@@ -13,7 +13,7 @@
  *
  * A template-id with commas needs parentheses. cudaGetLastError() reports a
  * failed launch of either form. LAUNCH_COOP is for kernels that call
- * grid_barrier() of ptx.cuh: at most 64 blocks, all resident at once.
+ * grid_barrier() of ptx.cuh: at most 128 blocks, all resident at once.
  *
  * In a thread that has set launch_hook, each launch calls it and queues
  * nothing: a dry run lists the launches of a step without a GPU
@@ -42,7 +42,7 @@
     launch_coop(kernel, grid, block, smem, stream, __VA_ARGS__)
 
 /* Converts the arguments to the parameter types of the kernel first, because
- * the runtime copies them by address. Refuses more than 64 blocks as the
+ * the runtime copies them by address. Refuses more than 128 blocks as the
  * emulator does, so that a kernel that runs on a large GPU runs on all of
  * them. */
 template <class... P, class... A>
@@ -51,7 +51,7 @@ static inline void launch_coop(void (*kernel)(P...), dim3 grid, dim3 block,
 {
     auto go = [&](P... typed) {
         void *list[] = {static_cast<void *>(&typed)...};
-        if ((size_t)grid.x * grid.y * grid.z > 64) grid = dim3(0);
+        if ((size_t)grid.x * grid.y * grid.z > 128) grid = dim3(0);
         (void)cudaLaunchCooperativeKernel(kernel, grid, block, list, smem,
                                           stream);
     };

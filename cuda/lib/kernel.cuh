@@ -190,8 +190,9 @@ static inline unsigned blocks_for(int64_t items)
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; \
          i < (count); i += (int64_t)gridDim.x * blockDim.x)
 
-/* Bytes of shared memory that a block may have on all supported GPUs. */
-enum { SHARED_MOST = 99 << 10 };
+/* Bytes of shared memory that a block may have on all supported GPUs; and on
+ * Hopper. */
+enum { SHARED_MOST = 99 << 10, SM90_SHARED_MOST = 227 << 10 };
 
 /* Allows blocks of `kernel` so many bytes of dynamic shared memory. All
  * launches up to SHARED_MOST set the same limit, because a captured launch may

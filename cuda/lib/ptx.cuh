@@ -250,11 +250,19 @@ PRIM void grid_barrier(unsigned *word PRIM_AT)
         const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
         const bool first = blockIdx.x + blockIdx.y + blockIdx.z == 0;
         const unsigned step = first ? 0x80000000u - (blocks - 1) : 1u;
-        __threadfence(); /* the block's writes precede its arrival */
-        const unsigned before = atomicAdd(word, step);
-        while (!((before ^ *(volatile unsigned *)word) & 0x80000000u)) {
-        }
-        __threadfence(); /* and others' writes are visible after it */
+        unsigned before, now;
+        /* release: the block's writes precede its arrival; acquire: those of
+         * the others are visible after it */
+        asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;\n"
+                     : "=r"(before)
+                     : "l"(__cvta_generic_to_global(word)), "r"(step)
+                     : "memory");
+        do
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
+                         : "=r"(now)
+                         : "l"(__cvta_generic_to_global(word))
+                         : "memory");
+        while (!((before ^ now) & 0x80000000u));
     }
 
     __syncthreads();

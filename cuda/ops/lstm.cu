@@ -1,23 +1,26 @@
-/* lstm.cu -- one layer of an LSTM in one direction; see ops.def.
+/* lstm.cu -- one layer of an LSTM in one direction, or in both at once; see
+ * ops.def.
  *
- * One launch does all steps. Units are cut into slices, samples into groups; a
- * block has one of each and keeps its slice of the weights in shared memory for
- * all steps. Each step it loads the states of its samples (backward: the
- * gradients of their gates) as written by all blocks of the group, in chunks of
- * up to 16 samples, multiplies, and computes the gates of its own units. Then
- * all blocks wait for each other: at most 64, a cooperative launch. Up to 64
- * units one slice has all units and no block waits. Above 512 units, and where
- * a GPU has fewer multiprocessors than there would be slices, weights come from
- * the L2 cache instead.
+ * One launch runs all steps of one call, or of two calls with equal extents
+ * (Call.pair: the directions of a layer). Units are cut into slices, samples
+ * into groups; a block has one slice of one group of one direction, and keeps
+ * the weights of its slice in shared memory for all steps. In each step it
+ * copies the states of its samples (backward: the gradients of their gates)
+ * from global memory, multiplies, computes the gates of its own units and
+ * writes their states for the other blocks. Then all blocks wait for each
+ * other, in a cooperative launch; with one slice no block waits. Weights that
+ * do not fit in shared memory come from the L2 cache, repacked.
  *
- * Four adjacent threads have the four gates of one unit for four samples, a
- * quarter of the sum each: 16 multiply-adds for 2 loads of 16 bytes (backward
- * 4, with one word of weights). Then they exchange sums so that each has the
- * sums of one sample. The order of a sum depends only on its length.
+ * A thread has four columns of weights (the gates of a unit; backward four
+ * units) and four samples: 16 multiply-adds for two loads of 16 bytes. PARTS
+ * adjacent threads share a sum; thread `part` takes the terms k % PARTS ==
+ * part, so that about 256 threads of a block have work. Then they exchange
+ * sums, so that each has the sums of one sample (backward: of one sample and
+ * unit). The order of a sum depends only on its length.
  *
- * Shared memory: 64 KB of weights, 32 KB of states; or 96 KB of states. A step
- * takes at least 16 H^2 N multiply-adds and a barrier of some 2 us; weights
- * from the L2 cache add 16 H^2 bytes a group and step. */
+ * Rows of weights and states are padded, so that the 8 threads which load
+ * together touch 8 different units of 16 bytes of a 128-byte line of shared
+ * memory: see spaced(). */
 #include "cuda/conv/conv.cuh"
 #include "cuda/lib/vec.cuh"
 #include "cuda/ops/length.cuh"
@@ -26,32 +29,50 @@ namespace {
 
 enum {
     THREADS = 256,
-    QUAD = 4,           // samples of a thread, and threads of a sum
-    CHUNK = 16,         // states of samples loaded together, at most
-    SLICES = 64,        // blocks of a cooperative launch
-    WEIGHTS = 64 << 10, // bytes of shared memory for weights
-    STATES = 32 << 10,  // for states, together with weights
-    ROOM = 96 << 10,    // for states alone
-    UNITS = 1536,       // most units: ROOM has the gates of QUAD samples
+    QUAD = 4,      // samples of a thread, and its columns of weights
+    FWD_PARTS = 4, // threads of a sum
+    BWD_PARTS = 16,
+    BLOCKS = 128, // of a launch
+    UNITS = 1536, // at most: SHARED_MOST has the gate gradients of a QUAD
+    BARRIER = 64, // a barrier of all blocks takes as long as so many products
+                  // of a thread
+};
+static_assert(UNITS / FWD_PARTS <= CHAIN && 4 * UNITS / BWD_PARTS <= CHAIN,
+              "a thread adds all of its terms in one register");
+static_assert(4 * UNITS * QUAD * sizeof(float) <= SHARED_MOST, "UNITS");
+
+/* The operands of one call. */
+struct Direction {
+    const float *in; // z; backward: dy
+    const float *w, *bias;
+    const float *valid;          // lengths, NULL: all steps
+    float *y, *gates, *elements; // of all steps (no gates: see step_of)
+    float *dc;                   // backward: dc (n, units)
+    float4 *packed;              // weights as pack_kernel writes them
+    float4 *states;              // two buffers: see state_at
+    int *lengths;                // of each sample
+    bool reverse;
 };
 
 struct Lstm {
-    const float *in; // z; backward: dy
-    const float *w, *bias;
-    float *y, *gates, *elements; // of all steps (no gates: see step())
-    float *dc;                   // backward: dc (n, units)
-    int *lengths, *longest;      // of each sample, of all
-    unsigned *barrier;
+    Direction way[2];
+    int ways;          // directions of this launch
+    unsigned *barrier; // of all blocks
+    int *longest;      // the largest of all lengths
     int n, steps, units;
-    int slices, width;      // units of a slice
-    int group, chunk;       // samples of a block; at a time
-    bool reverse, together; // together: blocks wait for each other
+    int slices, width;    // units of a slice
+    int groups, group;    // samples of a group, a multiple of QUAD
+    int chunk;            // samples whose states are in shared memory at a time
+    int w_pitch, x_pitch; // of a row of weights and of states, float4
+    bool resident;        // the slice's weights stay in shared memory
+    bool together;        // blocks wait for each other
 };
 
 /* Row (n, t) of step number s of a sample. */
-__device__ __forceinline__ int64_t row_of_step(const Lstm &p, int n, int s)
+__device__ __forceinline__ int64_t row_of_step(const Lstm &p,
+                                               const Direction &o, int n, int s)
 {
-    const int t = p.reverse ? p.lengths[n] - 1 - s : s;
+    const int t = o.reverse ? o.lengths[n] - 1 - s : s;
     return (int64_t)n * p.steps + t;
 }
 
@@ -61,17 +82,19 @@ __device__ __forceinline__ float sigmoid(float x)
     return (x < 0 ? e : 1) / (1 + e);
 }
 
-/* Stores the lengths as integers and the largest, and resets the barrier. One
- * block. */
+/* Stores the lengths as integers and the largest of them, and resets the
+ * barrier. One block. */
 __global__ void __launch_bounds__(THREADS)
-    lstm_lengths_kernel(const __grid_constant__ Lstm p, const float *lengths)
+    lstm_lengths_kernel(const __grid_constant__ Lstm p)
 {
     SMEM(int, part, [THREADS]);
     int most = 0;
-    for (int i = (int)threadIdx.x; i < p.n; i += THREADS) {
-        const int own = own_count(lengths, i, p.steps);
-        p.lengths[i] = own;
-        most = max(most, own);
+    for (int way = 0; way < p.ways; way++) {
+        for (int i = (int)threadIdx.x; i < p.n; i += THREADS) {
+            const int own = own_count(p.way[way].valid, i, p.steps);
+            p.way[way].lengths[i] = own;
+            most = max(most, own);
+        }
     }
 
     part[threadIdx.x] = most;
@@ -82,10 +105,9 @@ __global__ void __launch_bounds__(THREADS)
     *p.barrier = 0;
 }
 
-/* packed[k][u] = the weights of the four gates of unit u for state k: the
- * layout that the forward kernel reads from the L2 cache. */
+/* packed[k][u] = the weights of the four gates of unit u for state k. */
 __global__ void __launch_bounds__(BLOCK)
-    lstm_pack_weights_kernel(const float *w, float4 *packed, int units)
+    lstm_pack_fwd_kernel(const float *w, float4 *packed, int units)
 {
     EACH(i, (int64_t)units * units)
     {
@@ -96,61 +118,111 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Sums over four adjacent threads: thread `k` gets the sum of v[k]. Pairs
- * first, so the order is the same for all. */
-__device__ __forceinline__ float exchange(const float (&v)[QUAD], int k)
+/* packed[row][q] = the weights of units 4 q to 4 q + 3 in a row of w, 0 for
+ * units that do not exist. */
+__global__ void __launch_bounds__(BLOCK)
+    lstm_pack_bwd_kernel(const float *w, float *packed, int units)
+{
+    const int64_t pitch = (units + QUAD - 1) / QUAD * QUAD;
+    EACH(i, 4 * units * pitch)
+    {
+        const int64_t row = i / pitch, u = i - row * pitch;
+        packed[i] = u < units ? w[row * units + u] : 0;
+    }
+}
+
+/* Sums over four threads whose lanes are `apart` from each other: thread `k` of
+ * them gets the sum of v[k]. Pairs first, so the order is the same for all. */
+__device__ __forceinline__ float exchange(const float (&v)[QUAD], int k,
+                                          int apart)
 {
     float low = k & 1 ? v[1] : v[0], high = k & 1 ? v[3] : v[2];
     const float give_low = k & 1 ? v[0] : v[1], give_high = k & 1 ? v[2] : v[3];
-    low += __shfl_xor_sync(~0u, give_low, 1);
-    high += __shfl_xor_sync(~0u, give_high, 1);
+    low += __shfl_xor_sync(~0u, give_low, apart);
+    high += __shfl_xor_sync(~0u, give_high, apart);
     const float give = k & 2 ? low : high;
-    return (k & 2 ? high : low) + __shfl_xor_sync(~0u, give, 2);
+    return (k & 2 ? high : low) + __shfl_xor_sync(~0u, give, 2 * apart);
 }
 
-/* The item of a thread in a chunk: (unit, four samples, quarter). */
+/* The part of a thread in the products of a chunk. */
 struct Item {
-    int quarter, quad, unit; // unit within the slice
+    int part, quad, column; // of the sum; of samples; of the weights, float4
 };
 
-__device__ __forceinline__ Item item_of(int i, int quads)
+template <int PARTS> __device__ __forceinline__ Item item_of(int i, int quads)
 {
-    return {i % QUAD, i / QUAD % quads, i / QUAD / quads};
+    return {i % PARTS, i / PARTS % quads, i / PARTS / quads};
 }
 
-/* The block's ranges of units and samples. */
+/* The block's direction and ranges of units and samples. */
 struct Slot {
-    int u0, units, n0, n1;
+    int way, u0, units, n0, n1;
 };
 
 __device__ __forceinline__ Slot slot_of(const Lstm &p)
 {
     Slot b;
-    b.u0 = (int)blockIdx.x % p.slices * p.width;
+    const int slice = (int)blockIdx.x % p.slices,
+              group = (int)blockIdx.x / p.slices % p.groups;
+    b.way = (int)blockIdx.x / p.slices / p.groups;
+    b.u0 = slice * p.width;
     b.units = min(p.width, p.units - b.u0);
-    b.n0 = (int)blockIdx.x / p.slices * p.group;
+    b.n0 = group * p.group;
     b.n1 = min(p.n, b.n0 + p.group);
     return b;
 }
 
-/* state[k][i] = from[row of sample i][k], 0 for samples without a step s. Other
- * blocks wrote it, so the load bypasses the L1 cache. */
-__device__ __forceinline__ void fetch(const Lstm &p, const Slot &b, int first,
-                                      int s, const float *from, int width,
-                                      float *state)
+/* The quads of samples of the chunk that begins at sample `first`. */
+__device__ __forceinline__ int quads_of(const Lstm &p, const Slot &b, int first)
 {
-    for (int i = 0; i < p.chunk; i++) {
-        const int n = first + i;
-        const bool has = n < b.n1 && s < p.lengths[n];
-        const float *row = has ? from + row_of_step(p, n, s) * width : from;
-        for (int k = (int)threadIdx.x; k < width; k += THREADS)
-            state[k * p.chunk + i] = has ? __ldcg(row + k) : 0;
+    return (min(p.chunk, b.n1 - first) + QUAD - 1) / QUAD;
+}
+
+/* States of step s, (samples / QUAD, terms) of QUAD samples each: from sample
+ * `n` on, a multiple of QUAD. The steps take turns at two buffers: a block
+ * reads one while faster blocks fill the other. */
+__device__ __forceinline__ float4 *state_at(const Lstm &p, const Direction &o,
+                                            int terms, int s, int n)
+{
+    const int64_t quads = (p.n + QUAD - 1) / QUAD;
+    return o.states + ((s & 1) * quads + n / QUAD) * terms;
+}
+
+/* Copies the states of a chunk, state[k][quad] = from[quad][k]. Other blocks
+ * wrote them: the copies bypass the L1 cache. */
+__device__ __forceinline__ void fetch(const float4 *from, int terms, int quads,
+                                      float4 *state, int pitch)
+{
+    for (int q = 0; q < quads; q++)
+        for (int k = (int)threadIdx.x; k < terms; k += THREADS)
+            cp_async16(state + k * pitch + q, from + (int64_t)q * terms + k,
+                       true);
+    cp_async_commit();
+    cp_async_wait<0>();
+}
+
+/* sum[i][j] = the terms of part `part` for column i of the weights and sample
+ * j. */
+template <int PARTS>
+__device__ __forceinline__ void multiply(const float4 *w, int w_pitch,
+                                         const float4 *x, int x_pitch, int part,
+                                         int terms, float (&sum)[QUAD][QUAD])
+{
+#pragma unroll 4
+    for (int k = part; k < terms; k += PARTS) {
+        const float4 a = w[k * w_pitch], b = x[k * x_pitch];
+        const float column[QUAD] = {a.x, a.y, a.z, a.w};
+        const float sample[QUAD] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int i = 0; i < QUAD; i++)
+#pragma unroll
+            for (int j = 0; j < QUAD; j++)
+                sum[i][j] = fmaf(column[i], sample[j], sum[i][j]);
     }
 }
 
-/* Waits for all blocks that exchange results, or for the threads of this
- * one. */
-__device__ __forceinline__ void wait_for_group(const Lstm &p)
+/* Waits for all blocks that exchange states, or for the threads of this one. */
+__device__ __forceinline__ void wait_for_all(const Lstm &p)
 {
     if (p.together)
         grid_barrier(p.barrier);
@@ -160,177 +232,236 @@ __device__ __forceinline__ void wait_for_group(const Lstm &p)
 
 /* Clears the rows beyond the lengths in the slice's columns: `parts` blocks of
  * `units` columns of an array of rows. */
-__device__ __forceinline__ void clear(const Lstm &p, const Slot &b, float *all,
-                                      int parts)
+__device__ __forceinline__ void clear(const Lstm &p, const Direction &o,
+                                      const Slot &b, float *all, int parts)
 {
     for (int n = b.n0; n < b.n1; n++) {
-        const int rest = p.steps - p.lengths[n], row = b.units * parts;
+        const int rest = p.steps - o.lengths[n], row = b.units * parts;
         for (int i = (int)threadIdx.x; i < rest * row; i += THREADS) {
-            const int t = p.lengths[n] + i / row, k = i % row;
+            const int t = o.lengths[n] + i / row, k = i % row;
             const int64_t at = ((int64_t)n * p.steps + t) * parts;
             all[(at + k / b.units) * p.units + b.u0 + k % b.units] = 0;
         }
     }
 }
 
-/* Step s of sample n, unit u; g has the sums of the product. */
-__device__ __forceinline__ void step(const Lstm &p, int n, int s, int u,
-                                     float (&g)[4])
+// -- forward -----------------------------------------------------------------
+
+/* The operands of a step of one sample and unit that do not depend on the
+ * product, so that they are loaded before it. */
+struct FwdStep {
+    bool exists; // else y has no such step
+    int64_t row;
+    float in[4], bias[4]; // input part of the gates
+    float *cell;          // to write
+    float before;         // the previous step's
+};
+
+__device__ __forceinline__ FwdStep fwd_step(const Lstm &p, const Direction &o,
+                                            bool exists, int n, int s, int u)
 {
-    const int64_t row = row_of_step(p, n, s);
+    FwdStep t = {exists, 0, {}, {}, NULL, 0};
+    if (!exists) return t;
+    t.row = row_of_step(p, o, n, s);
     for (int k = 0; k < 4; k++) {
         const int at = k * p.units + u;
-        const float in = p.in[row * 4 * p.units + at];
-        g[k] += p.bias ? in + p.bias[at] : in;
-        g[k] = k == 2 ? tanhf(g[k]) : sigmoid(g[k]);
-        if (p.gates) p.gates[row * 4 * p.units + at] = g[k];
+        t.in[k] = o.in[t.row * 4 * p.units + at];
+        if (o.bias) t.bias[k] = o.bias[at];
     }
 
-    // the thread that wrote the cell of the previous step reads it
-    float *to = p.elements + (p.gates ? row : n) * p.units + u;
-    float cell = g[0] * g[2];
-    if (s) {
-        const int64_t last = p.gates ? row_of_step(p, n, s - 1) : n;
-        cell = fmaf(g[1], p.elements[last * p.units + u], cell);
-    }
-    *to = cell;
-    p.y[row * p.units + u] = g[3] * tanhf(cell);
+    // this thread wrote the cell of the previous step
+    t.cell = o.elements + (o.gates ? t.row : n) * p.units + u;
+    const int64_t last = !s ? 0 : o.gates ? row_of_step(p, o, n, s - 1) : n;
+    if (s) t.before = o.elements[last * p.units + u];
+    return t;
 }
 
-/* SHARED: the slice's weights [k][u] stay in shared memory; else they are read
- * from p.w, packed. */
-template <bool SHARED>
+/* Finishes the step; g has the sums of the product. Returns h. */
+__device__ __forceinline__ float fwd_finish(const Lstm &p, const Direction &o,
+                                            const FwdStep &t, int u, bool first,
+                                            float (&g)[4])
+{
+    for (int k = 0; k < 4; k++) {
+        g[k] += o.bias ? t.in[k] + t.bias[k] : t.in[k];
+        g[k] = k == 2 ? tanhf(g[k]) : sigmoid(g[k]);
+    }
+    float cell = g[0] * g[2];
+    if (!first) cell = fmaf(g[1], t.before, cell);
+    const float h = g[3] * tanhf(cell);
+    for (int k = 0; o.gates && k < 4; k++)
+        o.gates[t.row * 4 * p.units + k * p.units + u] = g[k];
+    *t.cell = cell;
+    o.y[t.row * p.units + u] = h;
+    return h;
+}
+
+/* Copies the slice's weights: shared[k][u] = those of the gates of unit u. */
+__device__ __forceinline__ void fwd_weights(const Lstm &p, const Direction &o,
+                                            const Slot &b, float4 *shared)
+{
+    for (int i = (int)threadIdx.x; i < b.units * p.units * 4; i += THREADS) {
+        const int k = i % p.units, u = i / p.units % b.units;
+        const int gate = i / p.units / b.units;
+        const int64_t row = (int64_t)gate * p.units + b.u0 + u;
+        ((float *)(shared + k * p.w_pitch + u))[gate] = o.w[row * p.units + k];
+    }
+}
+
 __global__ void __launch_bounds__(THREADS, 1)
     lstm_fwd_kernel(const __grid_constant__ Lstm p)
 {
     DYN_SMEM(float4, shared);
     const Slot b = slot_of(p);
-    float *state = (float *)(shared + (SHARED ? p.units * p.width : 0));
-    const int quads = p.chunk / QUAD, most = *p.longest;
-    const int items = (b.units * quads * QUAD + WARP - 1) / WARP * WARP;
-
-    for (int i = (int)threadIdx.x; SHARED && i < b.units * p.units * 4;
-         i += THREADS) {
-        const int k = i % p.units, u = i / p.units % b.units;
-        const int gate = i / p.units / b.units;
-        const int64_t row = (int64_t)gate * p.units + b.u0 + u;
-        ((float *)(shared + k * p.width + u))[gate] = p.w[row * p.units + k];
-    }
+    const Direction o = b.way ? p.way[1] : p.way[0];
+    const int terms = p.units, most = *p.longest;
+    float4 *state = shared + (p.resident ? terms * p.w_pitch : 0);
+    if (p.resident) fwd_weights(p, o, b, shared);
 
     for (int s = 0; s < most; s++) {
         for (int first = b.n0; first < b.n1; first += p.chunk) {
+            const int quads = quads_of(p, b, first);
+            const int items = b.units * quads * FWD_PARTS;
             __syncthreads();
-            if (s) fetch(p, b, first, s - 1, p.y, p.units, state);
+            if (s)
+                fetch(state_at(p, o, terms, s - 1, first), terms, quads, state,
+                      p.x_pitch);
             __syncthreads();
-            for (int i = (int)threadIdx.x; i < items; i += THREADS) {
-                const Item t = item_of(i, quads);
-                const bool has = t.unit < b.units;
+            for (int i = (int)threadIdx.x; i < (items + WARP - 1) / WARP * WARP;
+                 i += THREADS) {
+                const Item t = item_of<FWD_PARTS>(i, quads);
+                const bool has = t.column < b.units;
+                const int n = first + t.quad * QUAD + t.part,
+                          u = b.u0 + t.column;
+                const FwdStep step = fwd_step(
+                    p, o, has && n < b.n1 && s < o.lengths[n], n, s, u);
                 float sum[4][QUAD] = {}, g[4];
-                for (int from = t.quarter; has && s && from < p.units;
-                     from += CHAIN * QUAD) {
-                    float acc[4][QUAD] = {};
-                    const int to = min(from + CHAIN * QUAD, p.units);
-                    for (int k = from; k < to; k += QUAD) {
-                        const float4 w =
-                            SHARED
-                                ? shared[k * p.width + t.unit]
-                                : ((const float4 *)p.w)[(int64_t)k * p.units +
-                                                        b.u0 + t.unit];
-                        const float4 h = *(
-                            const float4 *)&state[k * p.chunk + t.quad * QUAD];
-                        const float x[QUAD] = {h.x, h.y, h.z, h.w};
-#pragma unroll
-                        for (int j = 0; j < QUAD; j++) {
-                            acc[0][j] = fmaf(w.x, x[j], acc[0][j]);
-                            acc[1][j] = fmaf(w.y, x[j], acc[1][j]);
-                            acc[2][j] = fmaf(w.z, x[j], acc[2][j]);
-                            acc[3][j] = fmaf(w.w, x[j], acc[3][j]);
-                        }
-                    }
-                    for (int k = 0; k < 4; k++)
-                        for (int j = 0; j < QUAD; j++) sum[k][j] += acc[k][j];
-                }
-                for (int k = 0; k < 4; k++) g[k] = exchange(sum[k], t.quarter);
-                const int n = first + t.quad * QUAD + t.quarter;
-                if (has && n < b.n1 && s < p.lengths[n])
-                    step(p, n, s, b.u0 + t.unit, g);
+                const float4 *x = state + t.quad;
+                if (has && s && p.resident)
+                    multiply<FWD_PARTS>(shared + t.column, p.w_pitch, x,
+                                        p.x_pitch, t.part, terms, sum);
+                else if (has && s)
+                    multiply<FWD_PARTS>(o.packed + u, p.units, x, p.x_pitch,
+                                        t.part, terms, sum);
+                for (int k = 0; k < 4; k++) g[k] = exchange(sum[k], t.part, 1);
+                float h = 0;
+                if (step.exists) h = fwd_finish(p, o, step, u, !s, g);
+                if (has)
+                    ((float *)(state_at(p, o, terms, s, n - t.part) +
+                               u))[t.part] = h;
             }
         }
-        wait_for_group(p);
+        wait_for_all(p);
     }
-    clear(p, b, p.y, 1);
+    clear(p, o, b, o.y, 1);
 }
 
-/* Backward of step s of sample n, unit u; dh: from the step after it. */
-__device__ __forceinline__ void grad(const Lstm &p, int n, int s, int u,
-                                     float dh)
+// -- backward ----------------------------------------------------------------
+
+/* As FwdStep. */
+struct BwdStep {
+    bool exists;
+    float *gate, *dc;
+    float g[4], cell, before; // gates, cells of this step and the previous one
+    float dy, dc_after;       // dc_after: from the step after this one
+};
+
+__device__ __forceinline__ BwdStep bwd_step(const Lstm &p, const Direction &o,
+                                            bool exists, int n, int s, int u)
 {
-    const int64_t row = row_of_step(p, n, s), h = p.units;
-    float *gate = p.gates + row * 4 * h + u, *dc = p.dc + n * h + u;
-    const float i = gate[0], f = gate[h], g = gate[2 * h], o = gate[3 * h];
-    const float last = s ? p.elements[row_of_step(p, n, s - 1) * h + u] : 0;
-    const float t = tanhf(p.elements[row * h + u]), d = p.in[row * h + u] + dh;
-    float v = d * o * (1 - t * t);
-
-    if (s + 1 < p.lengths[n]) v += *dc;
-    gate[0] = v * g * i * (1 - i);
-    gate[h] = v * last * f * (1 - f);
-    gate[2 * h] = v * i * (1 - g * g);
-    gate[3 * h] = d * t * o * (1 - o);
-    *dc = v * f;
+    BwdStep t = {exists, NULL, NULL, {}, 0, 0, 0, 0};
+    if (!exists) return t;
+    const int64_t row = row_of_step(p, o, n, s), h = p.units;
+    t.gate = o.gates + row * 4 * h + u;
+    t.dc = o.dc + n * h + u;
+    for (int k = 0; k < 4; k++) t.g[k] = t.gate[k * h];
+    t.cell = o.elements[row * h + u];
+    if (s) t.before = o.elements[row_of_step(p, o, n, s - 1) * h + u];
+    t.dy = o.in[row * h + u];
+    if (s + 1 < o.lengths[n]) t.dc_after = *t.dc;
+    return t;
 }
 
-/* The steps in reverse. SHARED: the slice's columns of w, [row][u], stay in
- * shared memory. */
-template <bool SHARED>
+/* Finishes the step: replaces the gates by their gradients, also in d. dh: from
+ * the step after it. */
+__device__ __forceinline__ void bwd_finish(const BwdStep &step, int64_t h,
+                                           float dh, float (&d)[4])
+{
+    const float i = step.g[0], f = step.g[1], g = step.g[2], o = step.g[3];
+    const float t = tanhf(step.cell), all = step.dy + dh;
+    const float v = all * o * (1 - t * t) + step.dc_after;
+    d[0] = v * g * i * (1 - i);
+    d[1] = v * step.before * f * (1 - f);
+    d[2] = v * i * (1 - g * g);
+    d[3] = all * t * o * (1 - o);
+    for (int k = 0; k < 4; k++) step.gate[k * h] = d[k];
+    *step.dc = v * f;
+}
+
+/* Copies the slice's columns of w: shared[row][q] = those of its units 4 q to
+ * 4 q + 3, 0 for units that it has not. */
+__device__ __forceinline__ void bwd_weights(const Lstm &p, const Direction &o,
+                                            const Slot &b, float4 *shared)
+{
+    const int columns = (b.units + QUAD - 1) / QUAD * QUAD;
+    for (int i = (int)threadIdx.x; i < 4 * p.units * columns; i += THREADS) {
+        const int row = i / columns, u = i % columns;
+        ((float *)(shared + row * p.w_pitch))[u] =
+            u < b.units ? o.w[(int64_t)row * p.units + b.u0 + u] : 0;
+    }
+}
+
+/* The steps in reverse. */
 __global__ void __launch_bounds__(THREADS, 1)
     lstm_bwd_kernel(const __grid_constant__ Lstm p)
 {
-    DYN_SMEM(float, shared);
+    DYN_SMEM(float4, shared);
     const Slot b = slot_of(p);
-    const int rows = 4 * p.units, quads = p.chunk / QUAD, most = *p.longest;
-    float *state = shared + (SHARED ? rows * p.width : 0);
-    const int items = (b.units * quads * QUAD + WARP - 1) / WARP * WARP;
-    for (int i = (int)threadIdx.x; SHARED && i < rows * b.units; i += THREADS) {
-        const int u = i % b.units, row = i / b.units;
-        shared[row * p.width + u] = p.w[(int64_t)row * p.units + b.u0 + u];
-    }
+    const Direction o = b.way ? p.way[1] : p.way[0];
+    const int terms = 4 * p.units, most = *p.longest;
+    const int columns = (b.units + QUAD - 1) / QUAD;
+    float4 *state = shared + (p.resident ? terms * p.w_pitch : 0);
+    if (p.resident) bwd_weights(p, o, b, shared);
 
     for (int s = most - 1; s >= 0; s--) {
+        const bool after = s + 1 < most;
         for (int first = b.n0; first < b.n1; first += p.chunk) {
+            const int quads = quads_of(p, b, first);
+            const int items = columns * quads * BWD_PARTS;
             __syncthreads();
-            if (s + 1 < most) fetch(p, b, first, s + 1, p.gates, rows, state);
+            if (after)
+                fetch(state_at(p, o, terms, s + 1, first), terms, quads, state,
+                      p.x_pitch);
             __syncthreads();
-            for (int i = (int)threadIdx.x; i < items; i += THREADS) {
-                const Item t = item_of(i, quads);
-                const bool has = t.unit < b.units;
-                float sum[QUAD] = {};
-                for (int from = t.quarter; has && s + 1 < most && from < rows;
-                     from += CHAIN * QUAD) {
-                    float acc[QUAD] = {};
-                    const int to = min(from + CHAIN * QUAD, rows);
-                    for (int k = from; k < to; k += QUAD) {
-                        const float w =
-                            SHARED ? shared[k * p.width + t.unit]
-                                   : p.w[(int64_t)k * p.units + b.u0 + t.unit];
-                        const float4 d = *(
-                            const float4 *)&state[k * p.chunk + t.quad * QUAD];
-                        acc[0] = fmaf(w, d.x, acc[0]);
-                        acc[1] = fmaf(w, d.y, acc[1]);
-                        acc[2] = fmaf(w, d.z, acc[2]);
-                        acc[3] = fmaf(w, d.w, acc[3]);
-                    }
-                    for (int j = 0; j < QUAD; j++) sum[j] += acc[j];
-                }
-                const float dh = exchange(sum, t.quarter);
-                const int n = first + t.quad * QUAD + t.quarter;
-                if (has && n < b.n1 && s < p.lengths[n])
-                    grad(p, n, s, b.u0 + t.unit, dh);
+            for (int i = (int)threadIdx.x; i < (items + WARP - 1) / WARP * WARP;
+                 i += THREADS) {
+                const Item t = item_of<BWD_PARTS>(i, quads);
+                const int sample = t.part % QUAD, unit = t.part / QUAD;
+                const int n = first + t.quad * QUAD + sample,
+                          u = b.u0 + t.column * QUAD + unit;
+                const bool has = u < b.u0 + b.units;
+                const BwdStep step = bwd_step(
+                    p, o, has && n < b.n1 && s < o.lengths[n], n, s, u);
+                float sum[QUAD][QUAD] = {}, own[QUAD], d[4] = {};
+                const float4 *x = state + t.quad;
+                if (t.column < columns && after && p.resident)
+                    multiply<BWD_PARTS>(shared + t.column, p.w_pitch, x,
+                                        p.x_pitch, t.part, terms, sum);
+                else if (t.column < columns && after)
+                    multiply<BWD_PARTS>(o.packed + b.u0 / QUAD + t.column,
+                                        (p.units + QUAD - 1) / QUAD, x,
+                                        p.x_pitch, t.part, terms, sum);
+                for (int k = 0; k < QUAD; k++)
+                    own[k] = exchange(sum[k], sample, 1);
+                const float dh = exchange(own, unit, QUAD);
+                if (step.exists) bwd_finish(step, p.units, dh, d);
+                float4 *to = state_at(p, o, terms, s, n - sample) + u;
+                for (int k = 0; has && k < 4; k++)
+                    ((float *)(to + k * p.units))[sample] = d[k];
             }
         }
-        wait_for_group(p);
+        wait_for_all(p);
     }
-    clear(p, b, p.gates, 4);
+    clear(p, o, b, o.gates, 4);
 }
 
 /* dx (+)= dz. */
@@ -341,55 +472,127 @@ __global__ void __launch_bounds__(BLOCK)
     store_vec<4>(to + i * 4, load<4>(from + i * 4), fresh);
 }
 
-// -- partition of a call -----------------------------------------------------
+// -- partition of a launch ---------------------------------------------------
 
-struct Cut {
-    bool shared, together;
-    int slices, width, groups, group, chunk;
-    size_t bytes; // of shared memory
+/* The extents of a launch that all partitions share. */
+struct Work {
+    int64_t n, units, terms; // terms of a sum
+    int64_t blocks, room;    // at most, of a direction; bytes of shared memory
+    bool back;
 };
 
-/* Sums, and so results, do not depend on the partition. */
-Cut cut_of(const Call *c, bool back, int processors)
+/* The pitch of a row of `count` float4: the 8 threads that load together have 4
+ * neighbouring rows and 2 neighbours in each (a pitch of 2 or 6 modulo 8),
+ * backward 8 neighbouring rows (an odd pitch). */
+int64_t spaced(int64_t count, bool back)
 {
-    const Dims s = c->y->dim;
-    const int64_t h = s.c, column = 16 * h; // bytes of a unit's weights
-    Cut k = {};
-
-    k.width = (int)least(h, most(1, WEIGHTS / column));
-    k.shared = k.width * column <= WEIGHTS && ceil_div(h, k.width) <= SLICES;
-    if (!k.shared) k.width = (int)ceil_div(h, SLICES);
-    k.slices = (int)ceil_div(h, k.width);
-    if (k.slices > processors) k.slices = 1, k.width = (int)h, k.shared = false;
-    k.together = k.slices > 1;
-    const int64_t blocks = least(SLICES, processors);
-    k.groups = (int)ceil_div(s.n, QUAD);
-    if (k.together) k.groups = (int)least(k.groups, blocks / k.slices);
-    k.group = (int)ceil_div(s.n, k.groups);
-    k.groups = (int)ceil_div(s.n, k.group);
-    const int64_t sample = (back ? 4 : 1) * h * (int64_t)sizeof(float);
-    const int64_t fit = (k.shared ? STATES : ROOM) / sample;
-    k.chunk = (int)(least(CHUNK, most(QUAD, fit)) / QUAD * QUAD);
-    k.chunk = (int)least(k.chunk, ceil_div(k.group, QUAD) * QUAD);
-    k.bytes = (size_t)(k.chunk * sample + k.shared * k.width * column);
-    return k;
+    if (back || count == 1) return count | 1;
+    return (count + 1) / 4 * 4 + 2;
 }
 
-/* The layout of scratch: barrier and longest, lengths, dc or cells, packed
- * weights; each part begins at a multiple of 16 bytes. */
+int64_t rounded(int64_t count)
+{
+    return ceil_div(count, QUAD) * QUAD;
+}
+
+/* Bytes of the weights of a slice, and of the states of a chunk. */
+int64_t weight_bytes(const Work &k, int64_t width)
+{
+    const int64_t columns = k.back ? ceil_div(width, QUAD) : width;
+    return k.terms * spaced(columns, k.back) * (int64_t)sizeof(float4);
+}
+
+int64_t state_bytes(const Work &k, int64_t chunk)
+{
+    return k.terms * spaced(chunk / QUAD, k.back) * (int64_t)sizeof(float4);
+}
+
+/* Sets the partition into `slices`, which have a unit each; false if some
+ * would have none. */
+bool cut(const Work &k, int64_t slices, bool resident, Lstm *p)
+{
+    int64_t width = ceil_div(k.units, slices);
+    if (k.back) width = rounded(width); // a thread has four units
+    if (ceil_div(k.units, width) != slices) return false;
+    const int64_t weights = resident ? weight_bytes(k, width) : 0;
+    if (weights + state_bytes(k, QUAD) > k.room) return false;
+    const int64_t groups =
+        most(1, least(ceil_div(k.n, QUAD), k.blocks / slices));
+    const int64_t group = rounded(ceil_div(k.n, groups));
+    int64_t chunk = group;
+    while (weights + state_bytes(k, chunk) > k.room) chunk -= QUAD;
+
+    p->slices = (int)slices, p->width = (int)width;
+    p->groups = (int)ceil_div(k.n, group), p->group = (int)group;
+    p->chunk = (int)chunk;
+    p->w_pitch = (int)spaced(k.back ? ceil_div(width, QUAD) : width, k.back);
+    p->x_pitch = (int)spaced(chunk / QUAD, k.back);
+    p->resident = resident, p->together = slices > 1;
+    return true;
+}
+
+/* The time of a step, in products of a thread. */
+int64_t cost(const Work &k, const Lstm &p)
+{
+    const int64_t items = rounded(p.width) * p.chunk;
+    const int64_t rounds =
+        ceil_div(p.group, p.chunk) * ceil_div(items, THREADS);
+    const int parts = k.back ? BWD_PARTS : FWD_PARTS;
+    return rounds * ceil_div(k.terms, parts) + (p.together ? BARRIER : 0);
+}
+
+/* Sets the fastest partition; of equal ones the one with the fewest slices,
+ * whose blocks read the fewest states. Sums, and so results, do not depend on
+ * it. */
+void cut_best(const Work &k, Lstm *p)
+{
+    Lstm best = {};
+    for (int64_t slices = 1; slices <= least(k.blocks, k.units); slices++)
+        if (cut(k, slices, true, p) &&
+            (!best.slices || cost(k, *p) < cost(k, best)))
+            best = *p;
+    if (best.slices) {
+        *p = best;
+        return;
+    }
+    int64_t slices = least(k.blocks, k.units);
+    while (!cut(k, slices, false, p)) slices--;
+}
+
+/* The partition of a launch of `ways` directions. */
+void cut_launch(const Call *c, bool back, int ways, Lstm *p)
+{
+    const Dims s = c->y->dim;
+    Work k = {};
+    k.n = s.n, k.units = s.c, k.terms = (back ? 4 : 1) * (int64_t)s.c;
+    k.blocks = most(1, least(BLOCKS, gpu_processors(c->dev)) / ways);
+    k.room = gpu_is_hopper() ? SM90_SHARED_MOST : SHARED_MOST;
+    k.back = back;
+    cut_best(k, p);
+    p->ways = ways;
+}
+
+size_t shared_bytes(const Lstm &p, bool back)
+{
+    const int64_t terms = (back ? 4 : 1) * (int64_t)p.units;
+    return (size_t)(terms * (p.x_pitch + (p.resident ? p.w_pitch : 0))) *
+           sizeof(float4);
+}
+
+// -- calls -------------------------------------------------------------------
+
+/* The layout of scratch: barrier and longest, lengths, dc or cells, states,
+ * packed weights; each part begins at a multiple of 16 bytes. */
 enum { HEAD = 4 };
 
-int64_t rounded(int64_t counters)
-{
-    return (counters + 3) / 4 * 4;
-}
-
-size_t scratch_bytes(const Call *c)
+size_t scratch_bytes(const Call *c, bool back)
 {
     const Dims s = c->y->dim;
-    int64_t counters = HEAD + rounded(s.n) + rounded((int64_t)s.n * s.c) +
-                       4 * (int64_t)s.c * s.c;
-    return (size_t)counters * 4;
+    const int64_t terms = (back ? 4 : 1) * (int64_t)s.c;
+    const int64_t packed = back ? terms * rounded(s.c) : 4 * terms * s.c;
+    const int64_t numbers = HEAD + rounded(s.n) + rounded((int64_t)s.n * s.c) +
+                            2 * rounded(s.n) * terms + packed;
+    return (size_t)numbers * sizeof(float);
 }
 
 bool fits(const Call *c)
@@ -402,45 +605,129 @@ bool fits(const Call *c)
     return countable(c, rows(s));
 }
 
-Lstm lstm_of(const Call *c, const Cut *k)
+Direction direction_of(const Call *c, bool back)
+{
+    const Dims s = c->y->dim;
+    const int64_t terms = (back ? 4 : 1) * (int64_t)s.c;
+    Direction o = {};
+    float *at = (float *)c->scratch + HEAD;
+
+    o.lengths = (int *)at, at += rounded(s.n);
+    o.dc = o.elements = at, at += rounded((int64_t)s.n * s.c);
+    o.states = (float4 *)at, at += 2 * rounded(s.n) * terms;
+    o.packed = (float4 *)at;
+    o.in = values(back ? c->dy : c->x[0]);
+    o.w = values(c->x[1]), o.bias = values(c->x[2]);
+    o.valid = values(c->x[3]), o.y = values(c->y);
+    o.gates = (float *)c->saved;
+    if (o.gates) o.elements = o.gates + numel(c->x[0]->dim);
+    o.reverse = c->attr->lstm.reverse;
+    return o;
+}
+
+/* The launch of call c and, if `pair` is not NULL, of that one with it. */
+Lstm lstm_of(const Call *c, const Call *pair, bool back)
 {
     const Dims s = c->y->dim;
     Lstm p = {};
-    float *at = (float *)c->scratch + HEAD;
-
+    p.way[0] = direction_of(c, back);
+    if (pair) p.way[1] = direction_of(pair, back);
     p.barrier = (unsigned *)c->scratch;
     p.longest = (int *)c->scratch + 1;
-    p.lengths = (int *)at;
-    p.dc = p.elements = at + rounded(s.n);
-    p.w = values(c->x[1]), p.bias = values(c->x[2]), p.y = values(c->y);
-    p.gates = (float *)c->saved;
-    if (p.gates) p.elements = p.gates + numel(c->x[0]->dim);
     p.n = s.n, p.steps = s.w, p.units = s.c;
-    p.slices = k->slices, p.width = k->width;
-    p.group = k->group, p.chunk = k->chunk;
-    p.reverse = c->attr->lstm.reverse, p.together = k->together;
+    cut_launch(c, back, pair ? 2 : 1, &p);
     return p;
 }
 
-template <class K>
-bool launch(const Call *c, K *kernel, const Cut *k, const Lstm &p,
-            const char *name)
+/* Are two launches one after the other faster than one of both? Only if half
+ * of the multiprocessors cannot hold the weights of a direction, but all can.
+ */
+bool apart(const Call *c, bool back)
+{
+    Lstm one = {}, both = {};
+    cut_launch(c, back, 1, &one);
+    cut_launch(c, back, 2, &both);
+    return one.resident && !both.resident;
+}
+
+/* Queues the kernels before the steps. */
+bool prepare(const Call *c, const Lstm &p, bool back)
 {
     cudaStream_t stream = gpu_stream(c->dev);
-    const unsigned blocks = (unsigned)(k->slices * k->groups);
-    if (!gpu_allows(kernel, k->bytes))
-        return within("lstm of %d units", c->y->dim.c);
-    if (k->together)
-        LAUNCH_COOP(kernel, blocks, THREADS, k->bytes, stream, p);
+    LAUNCH(lstm_lengths_kernel, 1, THREADS, 0, stream, p);
+    if (!gpu_launched("lstm, lengths")) return false;
+    for (int i = 0; !p.resident && i < p.ways; i++) {
+        const Direction &o = p.way[i];
+        const unsigned blocks = blocks_for((int64_t)p.units * p.units);
+        if (back)
+            LAUNCH(lstm_pack_bwd_kernel, blocks, BLOCK, 0, stream, o.w,
+                   (float *)o.packed, p.units);
+        else
+            LAUNCH(lstm_pack_fwd_kernel, blocks, BLOCK, 0, stream, o.w,
+                   o.packed, p.units);
+        if (!gpu_launched("lstm, weights")) return false;
+    }
+    return true;
+}
+
+/* Runs all steps of call c and, if not NULL, of `pair`, in one launch. */
+bool run_steps(const Call *c, const Call *pair, bool back)
+{
+    const Lstm p = lstm_of(c, pair, back);
+    const size_t bytes = shared_bytes(p, back);
+    // the same limit for all launches: see gpu_allows
+    const size_t room = gpu_is_hopper() ? (size_t)SM90_SHARED_MOST : bytes;
+    const unsigned blocks = (unsigned)(p.ways * p.slices * p.groups);
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (!prepare(c, p, back)) return false;
+    if (!(back ? gpu_allows(&lstm_bwd_kernel, room)
+               : gpu_allows(&lstm_fwd_kernel, room)))
+        return within("lstm of %d units", p.units);
+    if (back && p.together)
+        LAUNCH_COOP(lstm_bwd_kernel, blocks, THREADS, bytes, stream, p);
+    else if (back)
+        LAUNCH(lstm_bwd_kernel, blocks, THREADS, bytes, stream, p);
+    else if (p.together)
+        LAUNCH_COOP(lstm_fwd_kernel, blocks, THREADS, bytes, stream, p);
     else
-        LAUNCH(kernel, blocks, THREADS, k->bytes, stream, p);
-    return gpu_launched(name);
+        LAUNCH(lstm_fwd_kernel, blocks, THREADS, bytes, stream, p);
+    return gpu_launched(back ? "lstm, backward" : "lstm");
+}
+
+/* Runs the steps of call c and of its pair, together where that is faster. */
+bool run(const Call *c, bool back)
+{
+    if (!fits(c)) return false;
+    if (c->pair && apart(c, back))
+        return run_steps(c, NULL, back) && run_steps(c->pair, NULL, back);
+    return run_steps(c, c->pair, back);
 }
 
 ConvProblem lstm_wgrad_problem(const Call *c)
 {
     return conv_problem(c, op_window(c->attr, c->x[1]), c->y->dim,
                         c->x[0]->dim);
+}
+
+/* Computes the gradients of one call from dz, which has replaced the gates; the
+ * scratch is free. */
+bool gradients(const Call *c)
+{
+    float *dz = (float *)c->saved;
+    const int64_t vecs = numel(c->x[0]->dim) / 4;
+    if (c->dx[0]) {
+        LAUNCH(lstm_store_dx_kernel, blocks_for(vecs), BLOCK, 0,
+               gpu_stream(c->dev), dz, values(c->dx[0]), vecs, is_fresh(c, 0));
+        if (!gpu_launched("lstm, dx")) return false;
+    }
+
+    const ConvProblem r = lstm_wgrad_problem(c);
+    if (c->dx[1] &&
+        !conv_wgrad(&r, {{values(c->y), {}, {}}, {}, 0}, {{dz, {}, {}}, {}, 0},
+                    values(c->dx[1]), is_fresh(c, 1), NULL, c->scratch))
+        return false;
+    const Tensor d = {c->x[0]->dim, F32, c->x[0]->rank, dz};
+    return !c->dx[2] || conv_bias_grad(c, &d, values(c->dx[2]), is_fresh(c, 2));
 }
 
 } // namespace
@@ -450,11 +737,12 @@ extern "C" {
 Space cuda_lstm_space(const Call *c)
 {
     Space s = {};
-    s.fwd = scratch_bytes(c);
+    s.fwd = scratch_bytes(c, false);
     if (!c->dy) return s; // evaluation: nothing is saved
     const ConvProblem r = lstm_wgrad_problem(c);
     s.saved = (size_t)numel(c->y->dim) * 5 * sizeof(float);
-    s.bwd = (size_t)most((int64_t)s.fwd, (int64_t)conv_wgrad_bytes(&r));
+    s.bwd = (size_t)most((int64_t)scratch_bytes(c, true),
+                         (int64_t)conv_wgrad_bytes(&r));
     s.bwd = (size_t)most((int64_t)s.bwd,
                          (int64_t)conv_bias_grad_bytes(c->x[0]->dim));
     return s;
@@ -462,52 +750,11 @@ Space cuda_lstm_space(const Call *c)
 
 bool cuda_lstm_fwd(const Call *c)
 {
-    const Cut k = cut_of(c, false, gpu_processors(c->dev));
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (!fits(c)) return false;
-    Lstm p = lstm_of(c, &k);
-    p.in = values(c->x[0]);
-    LAUNCH(lstm_lengths_kernel, 1, THREADS, 0, stream, p, values(c->x[3]));
-    if (!gpu_launched("lstm, lengths")) return false;
-    if (k.shared) return launch(c, &lstm_fwd_kernel<true>, &k, p, "lstm");
-    const int64_t states = rounded((int64_t)p.n * p.units);
-    float4 *packed = (float4 *)((float *)p.lengths + rounded(p.n) + states);
-    LAUNCH(lstm_pack_weights_kernel, blocks_for((int64_t)p.units * p.units),
-           BLOCK, 0, stream, p.w, packed, p.units);
-    if (!gpu_launched("lstm, weights")) return false;
-    p.w = (const float *)packed;
-    return launch(c, &lstm_fwd_kernel<false>, &k, p, "lstm");
+    return run(c, false);
 }
 
 bool cuda_lstm_bwd(const Call *c)
 {
-    const Cut k = cut_of(c, true, gpu_processors(c->dev));
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (!fits(c)) return false;
-    Lstm p = lstm_of(c, &k);
-    p.in = values(c->dy);
-    LAUNCH(lstm_lengths_kernel, 1, THREADS, 0, stream, p, values(c->x[3]));
-    if (!gpu_launched("lstm, lengths")) return false;
-    bool ok = k.shared
-                  ? launch(c, &lstm_bwd_kernel<true>, &k, p, "lstm, backward")
-                  : launch(c, &lstm_bwd_kernel<false>, &k, p, "lstm, backward");
-    if (!ok) return false;
-
-    // the gates have become dz; the scratch is free from here on
-    const int64_t vecs = numel(c->x[0]->dim) / 4;
-    if (c->dx[0]) {
-        LAUNCH(lstm_store_dx_kernel, blocks_for(vecs), BLOCK, 0, stream,
-               p.gates, values(c->dx[0]), vecs, is_fresh(c, 0));
-        if (!gpu_launched("lstm, dx")) return false;
-    }
-
-    const ConvProblem r = lstm_wgrad_problem(c);
-    if (c->dx[1] &&
-        !conv_wgrad(&r, {{p.y, {}, {}}, {}, 0}, {{p.gates, {}, {}}, {}, 0},
-                    values(c->dx[1]), is_fresh(c, 1), NULL, c->scratch))
-        return false;
-    const Tensor dz = {c->x[0]->dim, F32, c->x[0]->rank, p.gates};
-    return !c->dx[2] ||
-           conv_bias_grad(c, &dz, values(c->dx[2]), is_fresh(c, 2));
+    return run(c, true) && gradients(c) && (!c->pair || gradients(c->pair));
 }
 }

@@ -82,7 +82,8 @@ end
 --
 -- A layer and direction is a linear layer over all steps at once, in the precision of the plan, and
 -- the operator `lstm`, which runs over the steps in f32. So the large part is a normal matrix
--- product, and a backend needs no code for layers, directions and the dropout between them.
+-- product, and a backend needs no code for layers, directions and the dropout between them. Both
+-- linear layers come before both LSTMs, so that a plan can run these in one launch (plan_pairs.c).
 function M.lstm(x, hidden, o)
   o = options("nn.lstm", o, { layers = 1, bidirectional = false, dropout = 0, lengths = none,
                               bias = true, name = none })
@@ -103,14 +104,16 @@ function M.lstm(x, hidden, o)
     local b_ih = o.bias and tensor("bias_ih", { 4 * hidden }, -1) or nil
     local b_hh = o.bias and tensor("bias_hh", { 4 * hidden }, -1) or nil
     local own = { name = name .. "." .. suffix } -- its own row in plan and bench
-    return op.lstm(op.linear(y, w_ih, b_ih, own), w_hh, b_hh, o.lengths,
-                   { reverse = reverse, name = own.name })
+    local gates = op.linear(y, w_ih, b_ih, own)
+    return function()
+      return op.lstm(gates, w_hh, b_hh, o.lengths, { reverse = reverse, name = own.name })
+    end
   end
   for i = 0, made.positive("nn.lstm: layers", o.layers) - 1 do
     if i > 0 then x = made.dropout(x, o.dropout) end
     local forward = direction(x, "l" .. i, 0)
-    x = not o.bidirectional and forward
-      or op.concat(forward, direction(x, "l" .. i .. "_reverse", 1))
+    local backward = o.bidirectional and direction(x, "l" .. i .. "_reverse", 1)
+    x = not backward and forward() or op.concat(forward(), backward())
   end
   return x
 end

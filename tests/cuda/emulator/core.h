@@ -25,8 +25,8 @@ namespace emu {
 enum {
     MAX_THREADS = 1024, /* of a block */
     MAX_WARPS = 32,
-    MAX_BLOCKS = 64,           /* of a cooperative launch */
-    MAX_FIBERS = 16384,        /* of a cooperative launch */
+    MAX_BLOCKS = 128,          /* of a cooperative launch */
+    MAX_FIBERS = 32768,        /* of a cooperative launch */
     SHARED_STATIC = 48 * 1024, /* without the attribute for more */
     SHARED_ROOM = 256 * 1024,  /* reserved for each block, with gaps */
     EXIT_FAULT = 65,

@@ -369,7 +369,7 @@ static void test_launches(void)
     EXPECT(try_launch(1, 1, 227 * 1024) == cudaSuccess);
     emu_set_device(80, 1, "ok", (size_t)2 << 30);
     OK(cudaFuncSetAttribute(k_nothing, most, 48 * 1024));
-    LAUNCH_COOP(k_nothing, 65, 1, 0, 0, 1);
+    LAUNCH_COOP(k_nothing, 129, 1, 0, 0, 1);
     EXPECT(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
     LAUNCH(k_nothing, 1, 1, 0, reinterpret_cast<cudaStream_t>(64), 1);
     EXPECT(cudaGetLastError() == cudaErrorInvalidResourceHandle);
