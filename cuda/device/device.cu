@@ -162,13 +162,31 @@ bool gpu_address(void *dev, char text[BACKEND_ADDRESS])
 
 // -- open and close ----------------------------------------------------------
 
-static int capability; // of the GPU that was opened last, 90 for 9.0
+// of the GPU that was opened last, 90 for 9.0; 0: none was
+static int capability;
+
+/* The compute capability of the first GPU, which is not opened; 0: there is
+ * none. */
+static int first_capability(void)
+{
+    static int known = -1;
+    int major = 0, minor = 0;
+    if (known >= 0) return known;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) !=
+            cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) !=
+            cudaSuccess)
+        major = minor = 0;
+    (void)cudaGetLastError(); // else the next launch would report an error
+    return known = major * 10 + minor;
+}
 
 bool gpu_is_hopper(void)
 {
 #ifdef SEG_SM90
     const char *wanted = getenv("SEG_HOPPER");
-    return capability == 90 && !(wanted && !strcmp(wanted, "0"));
+    if (wanted && !strcmp(wanted, "0")) return false;
+    return (capability ? capability : first_capability()) == 90;
 #else
     return false;
 #endif

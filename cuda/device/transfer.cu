@@ -162,6 +162,14 @@ bool gpu_upload_narrow(void *dev, const Tensor *to, const float *host)
            upload((Gpu *)dev, to->data, host, tensor_bytes(to), to->type);
 }
 
+// the host fills a buffer more slowly than the GPU empties one, so two of a
+// tensor are in use at a time
+size_t gpu_staging(size_t bytes)
+{
+    if (bytes <= SMALL) return SMALL;
+    return bytes < 2 * PIECE ? bytes : 2 * PIECE;
+}
+
 bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)
 {
     if (gpu_dry_runs(dev)) {

@@ -23,8 +23,8 @@ bool gpu_use(void *dev);
 int gpu_processors(void *dev);
 /* Are the kernels with Hopper's own instructions (sm_90a) used? Only if the
  * program has their code, and the GPU that this process opened last, or the one
- * of its dry run, has compute capability 9.0. SEG_HOPPER=0 in the environment
- * leaves them out. */
+ * of its dry run, has compute capability 9.0; before either, the first GPU of
+ * this machine counts. SEG_HOPPER=0 in the environment leaves them out. */
 bool gpu_is_hopper(void);
 /* The state of one run of a plan (Step of op.h) in device memory. */
 Step *gpu_step(void *dev);
@@ -48,6 +48,7 @@ bool gpu_alloc(void *dev, size_t bytes, void **out);
 void gpu_release(void *dev, void *p);
 bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes);
 bool gpu_upload_narrow(void *dev, const Tensor *to, const float *host);
+size_t gpu_staging(size_t bytes);
 bool gpu_download(void *dev, void *host, const void *src, size_t bytes);
 bool gpu_sync(void *dev);
 bool gpu_begin(void *dev, const Step *step);

@@ -46,6 +46,10 @@ typedef struct Backend {
     /* `to`, of BF16 or F16, = numbers of the host in the same order, rounded as
      * `convert` rounds. NULL: the backend stores nothing in 16 bits. */
     bool (*upload_narrow)(void *dev, const Tensor *to, const float *host);
+    /* The bytes of device memory of the buffers through which an upload of
+     * `bytes` passes on a device that waits for nothing else; they are kept for
+     * later uploads. NULL: there are none. */
+    size_t (*staging)(size_t bytes);
     bool (*download)(void *dev, void *host, const void *src, size_t bytes);
     /* tensor_from_user and tensor_to_user for a tensor on the device. NULL: the
      * program cannot address that memory; convert on the host and copy. */
@@ -64,14 +68,14 @@ typedef struct Backend {
     Fusions (*fusions)(const Call *c);
     Storage (*storage)(const Call *c);
     Schedule (*schedule)(const Call *c);
-    /* The name of tile `number` >= 1 that Call.tile may request; NULL after the
-     * last. A NULL function: there is one tile. */
-    const char *(*tile)(int number);
-    /* y = x[0], of F32, rounded to y's type, BF16 or F16: to nearest, ties to
     /* Can call `a` run call `b` in its own launch (Call.pair)? Both are forward
      * or both backward calls of one operator, and neither uses a result of the
      * other. Not with micro-batches. A NULL function: no. */
     bool (*pairs)(const Call *a, const Call *b);
+    /* The name of tile `number` >= 1 that Call.tile may request; NULL after the
+     * last. A NULL function: there is one tile. */
+    const char *(*tile)(int number);
+    /* y = x[0], of F32, rounded to y's type, BF16 or F16: to nearest, ties to
      * even; overflow becomes infinity, NaN stays NaN. attr is NULL. */
     KernelFn *convert;
     bool (*update)(void *dev, const Update *u);

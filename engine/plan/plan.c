@@ -270,6 +270,16 @@ size_t plan_naive_bytes(const Plan *p)
     return p->cut_bytes + plan_buffers_sum(p);
 }
 
+size_t plan_upload_bytes(const Plan *p)
+{
+    size_t sum = 0;
+    for (int i = 0; p->spec.be->staging && i < p->spec.inputs; i++) {
+        const PlanNode *q = &p->node[p->spec.input[i].node];
+        if (q->used) sum += p->spec.be->staging(tensor_bytes(&q->first.x));
+    }
+    return sum;
+}
+
 double plan_flops(const Plan *p)
 {
     double sum = 0;

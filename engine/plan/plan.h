@@ -95,7 +95,10 @@ typedef struct PlanRecompute {
 } PlanRecompute;
 PlanRecompute plan_recomputed(const Plan *p);
 size_t plan_naive_bytes(const Plan *p); /* without sharing, to compare  */
-double plan_flops(const Plan *p);       /* forward, of the whole batch  */
+/* Bytes on the device, besides the pool, of the buffers through which the
+ * inputs of one batch are uploaded (Backend.staging). */
+size_t plan_upload_bytes(const Plan *p);
+double plan_flops(const Plan *p); /* forward, of the whole batch  */
 int plan_calls(const Plan *p);
 /* The number of calls that run in micro-batches. */
 int plan_microbatched(const Plan *p);

@@ -156,6 +156,7 @@ static int l_plan(lua_State *L)
                      .no_winograd = no_winograd,
                      .tiles = tiles,
                      .no_fusion = opt_bool(L, 1, "plain", false),
+                     .sqnorms = train, // as in a session of one rank
                      .root = all ? root : step_root,
                      .roots = all ? roots : step_roots,
                      .loss = train ? loss : -1,
@@ -179,13 +180,14 @@ static int l_plan(lua_State *L)
     size_t averaged =
         average ? (size_t)params.total * dtype_bytes(be->real) : 0;
     PlanRecompute recompute = plan_recomputed(plan);
-    lua_createtable(L, 0, 22);
+    lua_createtable(L, 0, 23);
     const struct {
         const char *key;
         int64_t value;
     } fact[] = {
         {"bytes", (int64_t)plan_bytes(plan)},
         {"naive_bytes", (int64_t)plan_naive_bytes(plan)},
+        {"upload_bytes", (int64_t)plan_upload_bytes(plan)},
         {"peak_values", (int64_t)peak.values},
         {"peak_gradients", (int64_t)peak.gradients},
         {"peak_workspace", (int64_t)peak.workspace},
@@ -270,9 +272,11 @@ static void push_dry_launch(lua_State *L, const Launch *l,
     push_extents(L, l->block, "block");
 }
 
-/* A dry run of one step of the session that `spec` describes, into r. */
+/* A dry run of one step of the session that `spec` describes, into r; *arena:
+ * the bytes of its pool. */
 static bool dry_run_step(lua_State *L, const SessionSpec *spec, size_t budget,
-                         const PlanInput *input, int inputs, LaunchLog *r)
+                         const PlanInput *input, int inputs, LaunchLog *r,
+                         size_t *arena)
 {
     Session *s = NULL;
     Plan *p;
@@ -280,6 +284,7 @@ static bool dry_run_step(lua_State *L, const SessionSpec *spec, size_t budget,
     if (ok) session_budget(s, budget, true);
     ok = ok && session_plan(s, true, input, inputs, &p) && session_bind(s, p) &&
          session_dry_run(s, p, r);
+    *arena = ok ? plan_bytes(p) : 0;
     session_close(s);
     return ok;
 }
@@ -288,14 +293,15 @@ static bool dry_run_step(lua_State *L, const SessionSpec *spec, size_t budget,
  * on device "cuda", in order: { name=, kind=, backward=, launch=, grid=,
  * block=, shared=, copied=, bytes=, flops= }; grid and block for kernels only.
  * bytes and FLOPs are those of the launch if the launches of its call report
- * their bytes; else the minimum of the call is in the row of its first
- * launch. */
+ * their bytes; else the minimum of the call is in the row of its first launch.
+ * The second result is the bytes of the arena. */
 static int l_launches(lua_State *L)
 {
     int root[MAX_ROOTS], step_root[MAX_ROOTS];
     PlanInput input[MAX_FEEDS];
     Optim optim;
     LaunchLog r = {0};
+    size_t arena;
 
     check_keys(L, 1, "launches", session_keys);
     const Graph *g = check_graph(L);
@@ -318,7 +324,7 @@ static int l_launches(lua_State *L)
     if (!read_optim(L, 1, &optim) || spec.loss < 0)
         return raise_usage(L, "launches: no loss or no optimiser");
     size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
-    if (!dry_run_step(L, &spec, budget, input, inputs, &r)) {
+    if (!dry_run_step(L, &spec, budget, input, inputs, &r, &arena)) {
         launch_log_free(&r);
         return raise_error(L);
     }
@@ -335,7 +341,8 @@ static int l_launches(lua_State *L)
     }
 
     launch_log_free(&r);
-    return 1;
+    lua_pushinteger(L, (lua_Integer)arena);
+    return 2;
 }
 
 void bind_plan(lua_State *L)

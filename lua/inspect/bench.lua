@@ -118,8 +118,8 @@ function M.infer_ms(r, feeds)
 end
 
 -- A session of the recipe after one step, and the bytes that it allocated on its device, as counted
--- by the device or the system: weights, gradients, moments and the arena. The buffers that convert
--- the inputs to channels-last are freed by then.
+-- by the device or the system: weights, gradients, moments, the arena, and a GPU's upload buffers.
+-- The buffers that convert the inputs to channels-last are freed by then.
 local function open(r, feeds)
   local before = core.sys.machine().now_bytes
   local session = recipes.session(r, "train")
@@ -217,7 +217,7 @@ function M.command(r)
   rows[#rows + 1] = { "sum", "", string.format("%.1f", sums[1]), string.format("%.1f", sums[2]),
                       "" }
   local ms, held = M.step_ms(session, feeds, r.optim.clip_norm)
-  local planned = plan.bytes + plan.param_bytes
+  local planned = plan.bytes + plan.param_bytes + plan.upload_bytes
   trace_step(session, feeds, ms)
   local facts = session:facts()
   session:close() -- the next one may need its memory
@@ -241,8 +241,10 @@ function M.command(r)
                       ms, M.ROUNDS, 1e3 * v.batch / ms))
   print(string.format("inference of the same batch: %.2f ms, %.2f samples/s", infer_ms,
                       1e3 * v.batch / infer_ms))
-  print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",
-                      util.bytes(planned), util.bytes(measured), 100 * (measured / planned - 1)))
+  print(string.format("memory: planned %s for arena%s weights%s, measured %s (%+.1f %%)",
+                      util.bytes(planned), plan.upload_bytes > 0 and "," or " and",
+                      plan.upload_bytes > 0 and " and uploads" or "", util.bytes(measured),
+                      100 * (measured / planned - 1)))
   local recompute = budget.describe(plan)
   if recompute then print("recompute: " .. recompute) end
   return 0

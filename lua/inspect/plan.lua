@@ -70,19 +70,20 @@ end
 
 -- The launches of one training step on a GPU, each with its least time in microseconds (a call
 -- whose launches report no bytes is counted at its first launch); and the sums, with the memory of
--- the step.
+-- the step, whose arena depends on the kernels of that GPU.
 local function launches(r, gpu)
   local v = config.ensure()
   local plan = M.plan(r, v.batch, true)
   local bytes = budget.arena(v.device, plan.param_bytes)
-  local list = core.launches { roots = recipes.roots(r), step_roots = recipes.step_roots(r),
+  local list, arena = core.launches { roots = recipes.roots(r), step_roots = recipes.step_roots(r),
                                loss = r.loss, device = "cuda",
                                inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
                                precision = v.precision, winograd = v.winograd,
                                tiles = v.tiles, budget = bytes, plain = not v.fuse,
                                capability = gpu.capability }
   local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0,
-                arena_bytes = plan.bytes, param_bytes = plan.param_bytes }
+                arena_bytes = arena, param_bytes = plan.param_bytes,
+                upload_bytes = plan.upload_bytes }
   for _, l in ipairs(list) do
     -- the name in the source, without template arguments
     l.launch = l.launch:gsub("^%(", ""):gsub("%)$", ""):gsub("<.*", "")
@@ -138,9 +139,10 @@ local function launch_plan(r, name)
   print(string.format("floor on %s (%d GB/s, %g TFLOP/s): %.2f ms, %.0f samples/s", gpu.text,
                       gpu.bandwidth, gpus.rate(gpu, v.precision), sum.floor_us / 1e3,
                       1e6 * v.batch / sum.floor_us))
-  print(string.format("memory: %s (arena %s, weights with gradients and optimiser state %s)",
-                      util.bytes(sum.arena_bytes + sum.param_bytes), util.bytes(sum.arena_bytes),
-                      util.bytes(sum.param_bytes)))
+  print(string.format("memory: %s (arena %s, weights with gradients and optimiser state %s), and "
+                      .. "%s for uploads", util.bytes(sum.arena_bytes + sum.param_bytes),
+                      util.bytes(sum.arena_bytes), util.bytes(sum.param_bytes),
+                      util.bytes(sum.upload_bytes)))
   print("bytes: each launch reads each operand once and writes each result once")
   return 0
 end
@@ -213,6 +215,10 @@ function M.command(r)
   print(string.format("weights      %s bytes with gradients and optimiser state%s",
                       util.thousands(train.param_bytes),
                       recipes.averages(r) and ", and their average" or ""))
+  if train.upload_bytes > 0 then
+    print(string.format("uploads      %s bytes on the device, for one batch",
+                        util.thousands(train.upload_bytes)))
+  end
   local limit, all = budget.limit(), math.max(train.bytes, eval.bytes) + train.param_bytes
   if limit then
     print(string.format("vram         %s for arena and weights, %s given%s", util.bytes(all),

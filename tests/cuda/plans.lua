@@ -59,6 +59,22 @@ for _, part in ipairs(parts) do
   end)
 end
 
+-- What `plan --json` of the brain U-Net says on an emulated GPU of this compute capability.
+local function planned(capability, options)
+  local code, text = t.program("scripts/brain_unet.lua plan --json --device cuda --precision bf16 "
+                               .. options, "EMU_CC=" .. capability .. " ")
+  t.equal(code, 0, text)
+  return json.decode(text:match("{.*}"))
+end
+
+t.test("the arena is that of the GPU's kernels", function()
+  local hopper, other = planned(80, "--gpu h200").arena_bytes, planned(90, "--gpu a100").arena_bytes
+  t.check(hopper ~= other, "both take %d bytes", hopper)
+  -- before a GPU is opened, the first one of the machine counts
+  t.equal(planned(90, "").train.bytes, hopper, "on a machine with an H200")
+  t.equal(planned(80, "").train.bytes, other, "on a machine with an A100")
+end)
+
 t.test("the kernels do not depend on the GPU's name", function()
   -- but on its compute capability: 9.0 or another
   local hopper = launches("brain_unet", "h200", "bf16")

@@ -252,6 +252,16 @@ step "no driver, no columns" not grep -q gpu_ "$tmp/off/tiny/001/metrics.csv"
 
 step "bench keeps the batch there" run kept "$tmp/tiny.lua" bench --device cuda
 step "and says so" says kept "^training step, batch [0-9]* kept on the device, "
+# inputs larger than any parameter, which the buffers of parameters do not hold
+step "bench of a large batch" run large scripts/headpose_cnn.lua bench --preset check \
+    --size 64 --batch 12 --device cuda --json --phantom "$tmp/faces"
+# near SAID BYTES: measured and planned bytes differ by at most so many
+near() {
+    awk -F': ' -v most="$2" '
+        /planned_bytes/ { planned = $2 } /measured_bytes/ { measured = $2 }
+        END { exit !(planned > 0 && (measured - planned) ^ 2 <= most ^ 2) }' "$tmp/$1.txt"
+}
+step "takes the planned memory" near large 65536
 # on the GPU a step is one launch: its layers are timed by events on the device
 step "bench writes a trace" run traced "$tmp/tiny.lua" bench --device cuda \
     --trace "$tmp/trace.json"
