@@ -81,15 +81,17 @@ TEST  := $(filter-out tests/engine/api/embed.c,$(wildcard tests/*.c \
 FUZZ  := $(filter-out %/replay.c,$(wildcard tests/fuzz/*.c))
 BENCH := $(wildcard tests/bench/*.c)
 
-# objects from nvcc have no sanitizer: a sanitized build can share them
+# A sanitized build can share the kernels of another: those of nvcc, which have no
+# sanitizer, and those of cpu/simd
 CU_AT ?= $(BUILD)
+SIMD_AT ?= $(BUILD)
 CU_OBJ := $(CU:%.cu=$(CU_AT)/%.o)
+SIMD_OBJ := $(foreach isa,$(ISAS),\
+              $(SIMD:cpu/simd/%.c=$(SIMD_AT)/cpu/simd/$(isa)/%.o))
 LIB_OBJ := $(C_SRC:%.c=$(BUILD)/%.o) $(CC_SRC:%.cc=$(BUILD)/%.o) \
            $(foreach real,double float,\
              $(REF:cpu/ref/%.c=$(BUILD)/cpu/ref/$(real)/%.o)) \
-           $(foreach isa,$(ISAS),\
-             $(SIMD:cpu/simd/%.c=$(BUILD)/cpu/simd/$(isa)/%.o)) \
-           $(CU_OBJ) $(CUDA_C:%.c=$(BUILD)/%.o)
+           $(SIMD_OBJ) $(CU_OBJ) $(CUDA_C:%.c=$(BUILD)/%.o)
 # clang, used for fuzzing, rejects named constants as initializers
 FUZZ_OBJ := $(filter-out $(BUILD)/engine/check/%,$(LIB_OBJ))
 LUA_OBJ := $(LUA_C:%.c=$(BUILD)/%.o) $(BUILD)/lua/embedded.o
@@ -186,12 +188,17 @@ fmt:                          ## clang-format 14 over all C sources
 asan:                         ## every test in a build with ASan and UBSan
 	$(MAKE) $(COUNTED) BUILD=$(BUILD)/asan SAN=address,undefined OPT="-O1 -g" test
 
-# the sanitized programs that tests/all runs in addition to the build under test
-checked: $(if $(SAN),$(REPLAYS),$(CU_OBJ))
+# the sanitized programs that tests/all runs in addition to the build under test:
+# the replays of fuzz corpora, with the kernels of the build under test; for CI and
+# soaks also the tests, and all kernels
+SANITIZE_ALL := $(CI)$(filter soak checked,$(MAKECMDGOALS))
+checked: $(if $(SAN),$(REPLAYS),$(CU_OBJ) $(if $(SANITIZE_ALL),,$(SIMD_OBJ)))
 	$(if $(SAN),@:,@$(MAKE) $(COUNTED) BUILD=$(BUILD)/asan CU_AT=$(BUILD) \
-	  SAN=address,undefined OPT="-O1 -g1" sanitized)
+	  $(if $(SANITIZE_ALL),,SIMD_AT=$(BUILD)) SAN=address,undefined OPT="-O1 -g1" \
+	  replays $(if $(SANITIZE_ALL),sanitized))
 
-sanitized: $(REPLAYS) $(PROGRAM) $(BUILD)/tests/run
+replays: $(REPLAYS)
+sanitized: $(PROGRAM) $(BUILD)/tests/run
 
 fuzz:                         ## run each fuzz target RUNS times (needs clang)
 	$(MAKE) $(COUNTED) BUILD=$(BUILD)/fuzz SAN=fuzzer-no-link,address,undefined \
@@ -297,6 +304,9 @@ TOTAL     = $(eval TOTAL := $(shell mkdir -p $(BUILD) && : > $(PROGRESS); \
 # the counting make has not built the kernels of another build (CU_AT)
 ifneq ($(and $(COUNTING),$(filter-out $(BUILD),$(CU_AT))),)
 $(CU_OBJ): ;
+endif
+ifneq ($(and $(COUNTING),$(filter-out $(BUILD),$(SIMD_AT))),)
+$(SIMD_OBJ): ;
 endif
 # make -n, -q and -t build nothing
 ONLY_SAYS = $(foreach l,n q t,$(findstring $l,$(LETTERS)))
@@ -518,7 +528,7 @@ include tests/cuda/build.mk
 
 FORCE:
 .PHONY: all lib mpi test coverage bench gallery gpu kit demo data layers lint fmt asan checked sanitized \
-        fuzz fuzzers threaded soak aarch64 crossed clean help install uninstall dist FORCE
+        fuzz fuzzers replays threaded soak aarch64 crossed clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:
 -include $(sort $(patsubst %.o,%.d,$(LIB_OBJ) $(LUA_OBJ) $(TEST_OBJ) \
