@@ -92,8 +92,6 @@ LIB_OBJ := $(C_SRC:%.c=$(BUILD)/%.o) $(CC_SRC:%.cc=$(BUILD)/%.o) \
            $(foreach real,double float,\
              $(REF:cpu/ref/%.c=$(BUILD)/cpu/ref/$(real)/%.o)) \
            $(SIMD_OBJ) $(CU_OBJ) $(CUDA_C:%.c=$(BUILD)/%.o)
-# clang, used for fuzzing, rejects named constants as initializers
-FUZZ_OBJ := $(filter-out $(BUILD)/engine/check/%,$(LIB_OBJ))
 LUA_OBJ := $(LUA_C:%.c=$(BUILD)/%.o) $(BUILD)/lua/embedded.o
 TEST_OBJ := $(TEST:%.c=$(BUILD)/%.o)
 REPLAYS := $(FUZZ:%.c=$(BUILD)/%)
@@ -376,7 +374,7 @@ $(BUILD)/tests/kernels: $(filter $(KERNEL_TESTS:%=$(BUILD)/tests/%.o),\
 $(BENCHES): %: %.o $(BUILD)/tests/objects.a
 	$(LINK_TEST) $(OWN_RPATH) -o $@ $^ $(LIBS)
 
-$(BUILD)/tests/fuzz/objects.a: $(FUZZ_OBJ)
+$(BUILD)/tests/fuzz/objects.a: $(LIB_OBJ)
 	@rm -f $@ && mkdir -p $(@D)
 	$(call SHOW,link)$(AR) qcsT $@ $^
 

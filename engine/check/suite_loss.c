@@ -220,7 +220,10 @@ static void draw_few(Draw *d, OpCase *c)
 
 /* Logits of a confident network: the smaller exponential vanishes in the
  * rounding of the sum, and the logarithm of a softmax is nearly 0. */
-static const Fill far_apart = {FILL_RANGE, -40, 40};
+#define FAR_APART           \
+    {                       \
+        FILL_RANGE, -40, 40 \
+    }
 
 const OpSuite suites_loss[] = {
     {.op = OP_bce, .draw = draw_bce, .wrt = 1},
@@ -262,25 +265,25 @@ const OpSuite suites_loss[] = {
      .op = OP_bce,
      .draw = draw_bce,
      .wrt = 1,
-     .fill = {far_apart},
+     .fill = {FAR_APART},
      .cases = 6},
     {.note = "far apart",
      .op = OP_cross_entropy,
      .draw = draw_cross_entropy,
      .wrt = 1,
-     .fill = {far_apart},
+     .fill = {FAR_APART},
      .cases = 6},
     {.note = "far apart",
      .op = OP_focal,
      .draw = draw_focal,
      .wrt = 1,
-     .fill = {far_apart},
+     .fill = {FAR_APART},
      .cases = 6},
     {.note = "far apart",
      .op = OP_dice_loss,
      .draw = draw_dice,
      .wrt = 1,
-     .fill = {far_apart},
+     .fill = {FAR_APART},
      .cases = 6},
     {.draw = NULL},
 };

@@ -4,12 +4,24 @@
  * any values, and its gradient is only rounding. */
 #include "engine/check/suite.h"
 
-static const Fill gamma_fill = {FILL_GAP, 0.3, 2},
-                  var_fill = {FILL_RANGE, 0.2, 3},
-                  // a mean that is large compared with the spread, as in a scan
-    far_fill = {FILL_RANGE, 1000, 1001},
-                  // a row that is almost constant: its range has 16 floats
-    flat_fill = {FILL_RANGE, 1000, 1000.001};
+#define GAMMA_FILL       \
+    {                    \
+        FILL_GAP, 0.3, 2 \
+    }
+#define VAR_FILL           \
+    {                      \
+        FILL_RANGE, 0.2, 3 \
+    }
+// a mean that is large compared with the spread, as in a scan
+#define FAR_FILL               \
+    {                          \
+        FILL_RANGE, 1000, 1001 \
+    }
+// a row that is almost constant: its range has 16 floats
+#define FLAT_FILL                  \
+    {                              \
+        FILL_RANGE, 1000, 1000.001 \
+    }
 
 /* With gamma and beta three times in four. */
 static void draw_affine(Draw *d, OpCase *c)
@@ -69,91 +81,91 @@ const OpSuite suites_norm[] = {
     {.op = OP_batch_norm,
      .draw = draw_batch_norm,
      .wrt = 7,
-     .fill = {{0}, gamma_fill, {0}, {FILL_RANGE, -1, 1}, var_fill}},
+     .fill = {{0}, GAMMA_FILL, {0}, {FILL_RANGE, -1, 1}, VAR_FILL}},
     {.op = OP_instance_norm,
      .draw = draw_instance_norm,
      .wrt = 7,
-     .fill = {{0}, gamma_fill}},
+     .fill = {{0}, GAMMA_FILL}},
     {.op = OP_group_norm,
      .draw = draw_group_norm,
      .wrt = 7,
-     .fill = {{0}, gamma_fill}},
+     .fill = {{0}, GAMMA_FILL}},
     {.op = OP_layer_norm,
      .draw = draw_layer_norm,
      .wrt = 7,
-     .fill = {{0}, gamma_fill}},
+     .fill = {{0}, GAMMA_FILL}},
     {.note = "parts",
      .op = OP_batch_norm,
      .draw = draw_batch_norm,
      .wrt = 7,
-     .fill = {{0}, gamma_fill, {0}, {FILL_RANGE, -1, 1}, var_fill},
+     .fill = {{0}, GAMMA_FILL, {0}, {FILL_RANGE, -1, 1}, VAR_FILL},
      .image = image_walk,
      .cases = 15},
     {.note = "far from 0",
      .op = OP_batch_norm,
      .draw = draw_batch_norm,
      .wrt = 7,
-     .fill = {far_fill, gamma_fill, {0}, {FILL_RANGE, -1, 1}, var_fill},
+     .fill = {FAR_FILL, GAMMA_FILL, {0}, {FILL_RANGE, -1, 1}, VAR_FILL},
      .image = image_walk,
      .cases = 6},
     {.note = "parts",
      .op = OP_instance_norm,
      .draw = draw_instance_norm,
      .wrt = 7,
-     .fill = {{0}, gamma_fill},
+     .fill = {{0}, GAMMA_FILL},
      .image = image_walk,
      .cases = 9},
     {.note = "parts",
      .op = OP_group_norm,
      .draw = draw_group_norm,
      .wrt = 7,
-     .fill = {{0}, gamma_fill},
+     .fill = {{0}, GAMMA_FILL},
      .image = image_walk,
      .cases = 12},
     {.note = "far from 0",
      .op = OP_instance_norm,
      .draw = draw_instance_norm,
      .wrt = 7,
-     .fill = {far_fill, gamma_fill},
+     .fill = {FAR_FILL, GAMMA_FILL},
      .image = image_walk,
      .cases = 6},
     {.note = "far from 0",
      .op = OP_group_norm,
      .draw = draw_group_norm,
      .wrt = 7,
-     .fill = {far_fill, gamma_fill},
+     .fill = {FAR_FILL, GAMMA_FILL},
      .image = image_walk,
      .cases = 6},
     {.note = "long rows",
      .op = OP_layer_norm,
      .draw = draw_layer_norm,
      .wrt = 7,
-     .fill = {{0}, gamma_fill},
+     .fill = {{0}, GAMMA_FILL},
      .image = image_channels,
      .cases = 18},
     {.note = "almost constant",
      .op = OP_batch_norm,
      .draw = draw_batch_norm,
      .wrt = 7,
-     .fill = {flat_fill, gamma_fill, {0}, {FILL_RANGE, -1, 1}, var_fill},
+     .fill = {FLAT_FILL, GAMMA_FILL, {0}, {FILL_RANGE, -1, 1}, VAR_FILL},
      .cases = 6},
     {.note = "almost constant",
      .op = OP_instance_norm,
      .draw = draw_instance_norm,
      .wrt = 7,
-     .fill = {flat_fill, gamma_fill},
+     .fill = {FLAT_FILL, GAMMA_FILL},
      .cases = 6},
     {.note = "almost constant",
      .op = OP_group_norm,
      .draw = draw_group_norm,
      .wrt = 7,
-     .fill = {flat_fill, gamma_fill},
+     .fill = {FLAT_FILL, GAMMA_FILL},
      .cases = 6},
     {.note = "almost constant",
      .op = OP_layer_norm,
      .draw = draw_layer_norm,
      .wrt = 7,
-     .fill = {flat_fill, gamma_fill},
+     .fill = {FLAT_FILL, GAMMA_FILL},
      .cases = 6},
     {.draw = NULL},
 };

@@ -3,7 +3,10 @@
 
 /* Values at least 2 / count apart, so that no step of a gradient check changes
  * the position of a maximum. */
-static const Fill distinct = {FILL_DISTINCT, -1, 1};
+#define DISTINCT             \
+    {                        \
+        FILL_DISTINCT, -1, 1 \
+    }
 
 #define SET_WINDOW(row, win)                                          \
     do {                                                              \
@@ -113,7 +116,7 @@ static void draw_upsample(Draw *d, OpCase *c)
 }
 
 const OpSuite suites_pool[] = {
-    {.op = OP_maxpool, .draw = draw_maxpool, .wrt = 1, .fill = {distinct}},
+    {.op = OP_maxpool, .draw = draw_maxpool, .wrt = 1, .fill = {DISTINCT}},
     {.note = "ties",
      .op = OP_maxpool,
      .draw = draw_maxpool,
@@ -123,14 +126,14 @@ const OpSuite suites_pool[] = {
     {.op = OP_global_maxpool,
      .draw = draw_global,
      .wrt = 1,
-     .fill = {distinct}},
+     .fill = {DISTINCT}},
     {.op = OP_upsample_nearest, .draw = draw_upsample, .wrt = 1},
     {.op = OP_upsample_linear, .draw = draw_upsample, .wrt = 1},
     {.note = "long",
      .op = OP_maxpool,
      .draw = draw_long_window,
      .wrt = 1,
-     .fill = {distinct},
+     .fill = {DISTINCT},
      .cases = 10},
     {.note = "long",
      .op = OP_avgpool,
@@ -152,7 +155,7 @@ const OpSuite suites_pool[] = {
      .op = OP_global_maxpool,
      .draw = draw_global,
      .wrt = 1,
-     .fill = {distinct},
+     .fill = {DISTINCT},
      .image = image_global,
      .cases = 16},
     {.note = "parts, ties",

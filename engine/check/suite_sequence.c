@@ -4,7 +4,10 @@
  * fractional: a position is valid if p < lengths[n]. */
 #include "engine/check/suite.h"
 
-static const Fill distinct = {FILL_DISTINCT, -1, 1};
+#define DISTINCT             \
+    {                        \
+        FILL_DISTINCT, -1, 1 \
+    }
 
 /* Sets operand i to lengths of x0's samples. */
 static void draw_lengths(Draw *d, OpCase *c, int i)
@@ -101,7 +104,7 @@ const OpSuite suites_sequence[] = {
      .op = OP_global_maxpool,
      .draw = draw_masked,
      .wrt = 1,
-     .fill = {distinct}},
+     .fill = {DISTINCT}},
     {.note = "wide",
      .op = OP_lstm,
      .draw = draw_wide_lstm,
