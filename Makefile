@@ -135,8 +135,9 @@ ISA_portable := -DISA=portable -DLANES=4 -DREGISTERS=16
 
 comma := ,
 WL := -Wl$(comma)
+# a build id names the program in records of its GPU self-check
 LD_ALL := $(if $(filter 1,$(DICOM))$(CU),$(CXX),$(CC)) $(OPT) -pthread \
-          $(if $(SAN),-fsanitize=$(SAN)) -Wl,--as-needed \
+          $(if $(SAN),-fsanitize=$(SAN)) -Wl,--as-needed $(WL)--build-id=sha1 \
           $(if $(OWN),-L$(OWN_LIB) $(WL)-rpath-link$(comma)$(OWN_LIB))
 # rpath, not runpath: it also applies to the dependencies of the libraries
 RPATH := $(WL)--disable-new-dtags $(WL)-rpath$(comma)

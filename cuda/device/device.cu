@@ -9,6 +9,9 @@
  * instructions that older GPUs lack, and the program has no code for older
  * GPUs. */
 #include "cuda/device/device.cuh"
+extern "C" {
+#include "engine/base/nvml.h"
+}
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +118,18 @@ static bool count_devices(int *count)
     return gpu_good(e, "looking for devices");
 }
 
+/* Does a GPU of this compute capability, 90 for 9.0, run Hopper's kernels? */
+static bool runs_hopper(int of)
+{
+#ifdef SEG_SM90
+    const char *wanted = getenv("SEG_HOPPER");
+    return of == 90 && !(wanted && !strcmp(wanted, "0"));
+#else
+    (void)of;
+    return false;
+#endif
+}
+
 /* Checks that device `number` exists and is new enough. */
 static bool suitable(int number, cudaDeviceProp *p)
 {
@@ -139,17 +154,22 @@ static bool suitable(int number, cudaDeviceProp *p)
     return true;
 }
 
+// the version of CUDA that a driver supports is that of many drivers; NVML has
+// the driver's own
 bool gpu_describe(int device, char text[BACKEND_TEXT])
 {
     cudaDeviceProp p;
-    int driver = 0;
-    char have[16];
+    int cuda = 0;
+    char have[16], driver[80];
     if (!suitable(device, &p)) return false;
-    (void)cudaDriverGetVersion(&driver);
-    snprintf(text, BACKEND_TEXT,
-             "%s, %.1f GiB, compute capability %d.%d, driver %s", p.name,
-             (double)p.totalGlobalMem / (1 << 30), p.major, p.minor,
-             version_text(driver, have));
+    (void)cudaDriverGetVersion(&cuda);
+    const bool known = gpu_driver_version(NVML_LIBRARY, driver, sizeof driver);
+    snprintf(
+        text, BACKEND_TEXT,
+        "%.100s, %.1f GiB, compute capability %d.%d%s, driver %s%sCUDA %s",
+        p.name, (double)p.totalGlobalMem / (1 << 30), p.major, p.minor,
+        runs_hopper(p.major * 10 + p.minor) ? " with Hopper's kernels" : "",
+        known ? driver : "", known ? ", " : "of ", version_text(cuda, have));
     return true;
 }
 
@@ -183,13 +203,7 @@ static int first_capability(void)
 
 bool gpu_is_hopper(void)
 {
-#ifdef SEG_SM90
-    const char *wanted = getenv("SEG_HOPPER");
-    if (wanted && !strcmp(wanted, "0")) return false;
-    return (capability ? capability : first_capability()) == 90;
-#else
-    return false;
-#endif
+    return runs_hopper(capability ? capability : first_capability());
 }
 
 // host threads: a call only queues work

@@ -270,6 +270,18 @@ static void describe(const Nvml *n, unsigned index, char *text, size_t room)
         snprintf(text + at, room - at, ", %.0f %% busy", l.use);
 }
 
+bool gpu_driver_version(const char *library, char *text, size_t room)
+{
+    Nvml n;
+    bool there;
+    if (!nvml_open(library, &n, &there)) return false;
+    const int got = n.version(text, (unsigned)room);
+    if (got != DONE) fail("NVML: version of the driver: %s", n.error(got));
+    n.shutdown();
+    nvml_close(&n);
+    return got == DONE;
+}
+
 bool gpu_monitor_describe(const char *library, char *text, size_t room)
 {
     Nvml n;

@@ -39,6 +39,9 @@ void gpu_monitor_close(GpuMonitor *g); /* NULL is fine */
  * next reading begins here. */
 void gpu_monitor_read(GpuMonitor *g, GpuMonitorReading *out);
 
+/* Writes the version of the driver, "580.159.04". False with a reason. */
+bool gpu_driver_version(const char *library, char *text, size_t room);
+
 /* Writes a description for people into `text` of `room` bytes: the driver, and
  * each GPU with its power limit, temperature and utilisation. False with a
  * reason if the library is present but does not work; true with "" if it is

@@ -19,7 +19,7 @@ EMU_plain   := -O2 -g1 $(EMU_CPU)
 EMU_checked := -O1 -g1 $(EMU_CPU) -fsanitize=thread,undefined \
                -fno-sanitize-recover=undefined -fno-sanitize=null
 EMU_LINK_checked := -fsanitize=address,undefined
-EMU_LINK  := $(CXX) $(WL)--compress-debug-sections=zlib -pthread
+EMU_LINK  := $(CXX) $(WL)--compress-debug-sections=zlib $(WL)--build-id=sha1 -pthread
 EMU_CU    := $(wildcard cuda/*/*.cu)
 EMU_CC    := $(wildcard tests/cuda/emulator/*.cc)
 EMU_C     := $(wildcard tests/cuda/kernels/*.c)
