@@ -249,6 +249,7 @@ struct Settings {
     enum { DRIVER_OK, DRIVER_NONE, DRIVER_OLD } driver;
     size_t memory;
     bool guard, copies_early;
+    const char *wrong; /* EMU_WRONG, or NULL */
 };
 extern Settings settings;
 extern int current_device;

@@ -8,7 +8,8 @@
 
 namespace emu {
 
-Settings settings = {80, 1, Settings::DRIVER_OK, (size_t)2 << 30, true, false};
+Settings settings = {80,    1,      Settings::DRIVER_OK, (size_t)2 << 30, true,
+                     false, nullptr};
 int current_device;
 static std::map<const void *, int> dynamic_limits;
 enum { DRIVER_VERSION = 13000, DRIVER_TOO_OLD = 11080, MAX_DEVICES = 64 };
@@ -147,6 +148,7 @@ void settings_read()
     settings.devices = (int)number_setting("EMU_DEVICES", 1);
     settings.memory = number_setting("EMU_MEM", settings.memory);
     settings.guard = number_setting("EMU_GUARD", 1) != 0;
+    settings.wrong = getenv("EMU_WRONG");
     if (settings.devices > MAX_DEVICES)
         bad_setting("EMU_DEVICES", getenv("EMU_DEVICES"));
 }

@@ -16,6 +16,7 @@
  *   EMU_DRIVER   ok (default), none, old
  *   EMU_MEM      bytes of memory of each device (2 GiB), K M G allowed
  *   EMU_FAIL     K[,ERROR[,sticky]]: see emu_fail_at
+ *   EMU_WRONG    NAME: kernels with NAME in their name leave out the last block
  *   EMU_REACHED  a file for the list of kernels that ran, see covered.sh
  *   EMU_GUARD    0: host access to device memory is not trapped (allocations
  *                over 4 MB never are)

@@ -272,7 +272,9 @@ void launch_run(const Launch &what)
     grid_waiting = 0;
     block_total = what.coop ? (int)total : 1;
     shared_begin(what.shared, block_total);
-    for (uint64_t q = 0; q < total; q += (uint64_t)block_total) {
+    const uint64_t left_out =
+        !what.coop && settings.wrong && strstr(what.kernel, settings.wrong);
+    for (uint64_t q = 0; q < total - left_out; q += (uint64_t)block_total) {
         for (int k = 0; k < block_total; k++)
             block_begin(blocks + k, k, block_at(q + (uint64_t)k, total, step));
         fibers_run(blocks, block_total);
