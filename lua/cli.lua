@@ -7,6 +7,7 @@
 local aliases = require "seg.aliases"
 local core = require "seg.core"
 local config = require "seg.recipe.config"
+local devices = require "seg.train.device"
 local gpus = require "seg.inspect.gpus"
 local ranks = require "seg.train.ranks"
 local show = require "seg.show"
@@ -421,6 +422,7 @@ function predict_bundle(args)
   local r, name = require("seg.predict.bundle").open(given.bundle)
   say_notes()
   writable.check("predict", given, config.ensure())
+  devices.choose()
   return require("seg.predict.predict").command(r, name)
 end
 
@@ -500,6 +502,11 @@ local function run_command(command, recipe, script, text, resume)
   end
   if config.given.autotune and config.values.autotune and not several then
     refuse("--autotune is not for %s, but for train and bench; leave it out", command)
+  end
+  if command == "plan" or command == "doctor" then
+    devices.choose_unopened(config.line.flags.gpu)
+  elseif not several then
+    devices.choose()
   end
   if config.values.batch == "auto" and not several then
     require("seg.train.batch").choose(recipe, command)

@@ -77,6 +77,7 @@ static int open_core(lua_State *L)
     bind_plan(L);
     bind_trace(L);
     bind_gpu_monitor(L);
+    bind_device(L);
     bind_check(L);
     bind_checkpoint(L);
     bind_model(L);

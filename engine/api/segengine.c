@@ -7,6 +7,7 @@
  * abort the caller's program. Plans are made per input shape and kept by the
  * session, so calls with one shape plan once. */
 #include "engine/api/segengine_inside.h"
+#include "engine/check/auto_device.h"
 #include "engine/checkpoint/checkpoint.h"
 #include <string.h>
 
@@ -46,18 +47,29 @@ static bool name_outputs(seg_model *m, const char *names)
  * not support that precision, which is closest to the trained results. */
 static bool open_session(seg_model *m, const char *device, int threads)
 {
+    const Precision trained = m->bundle ? m->bundle->precision : PRECISION_f32;
+    AutoDevice chosen = {.why = ""};
+    if (!device || !strcmp(device, "auto")) {
+        auto_device(backend_gpu(), 0, trained, &chosen);
+        device = chosen.device;
+    }
     SessionSpec spec = {.graph = &m->graph,
                         .root = m->output,
                         .roots = m->outputs,
                         .loss = -1,
-                        .device = device ? device : "auto",
+                        .device = device,
                         .threads = threads};
-    spec.precision = m->bundle ? m->bundle->precision : PRECISION_f32;
+    spec.precision = trained;
     spec.no_winograd = m->bundle && m->bundle->no_winograd;
-    if (session_open(&spec, &m->session)) return true;
-    if (spec.precision == PRECISION_f32) return false;
-    spec.precision = PRECISION_f32;
-    return session_open(&spec, &m->session);
+    bool ok = session_open(&spec, &m->session);
+    if (!ok && trained != PRECISION_f32) {
+        spec.precision = PRECISION_f32;
+        ok = session_open(&spec, &m->session);
+    }
+    // seg_error() says why "auto" is the CPU
+    if (ok && *chosen.why)
+        err_set(ERR_DEVICE, *chosen.warning ? chosen.warning : chosen.why);
+    return ok;
 }
 
 /* Does the network have the input and output names of the bundle? */

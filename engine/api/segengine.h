@@ -50,7 +50,9 @@ typedef struct seg_tensor {
 /* `path`: a bundle (segengine SCRIPT.lua export --bundle), a checkpoint of a
  * training run, or weights saved by seg.model. A bundle of another version, or
  * with entries that this library does not know, is refused. `device`: "cpu",
- * "ref", "cuda", "cuda:N" or "auto". `threads` 0: the number of cores, minus
+ * "ref", "cuda", "cuda:N" or "auto": the GPU if it passes a self-check, which
+ * takes seconds once for a program, a driver and a GPU; else the CPU, and
+ * seg_error() says why. `threads` 0: the number of cores, minus
  * one if there are more than four. NULL on failure. */
 SEG_API seg_model *seg_open(const char *path, const char *device, int threads);
 SEG_API void seg_close(seg_model *m); /* NULL is fine */

@@ -1,8 +1,7 @@
 /* backend.c -- finds the backend for the text after --device.
  *
- * Backends are linked in or not (CUDA needs nvcc); only this file knows which.
- * "auto" never fails: it falls back to the CPU and returns the reason, so that
- * the program can print why the GPU is idle. */
+ * Backends are linked in or not (CUDA needs nvcc); only this file knows
+ * which. */
 #include "engine/backend/backend.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,35 +30,17 @@ static const Backend *named(const char *name, size_t n)
     return NULL;
 }
 
-/* For "auto": selects the CPU; `why` says why not the GPU. */
-static bool best(const Backend **be, char why[ERR_MAX])
+const Backend *backend_gpu(void)
 {
-    *be = &backend_cpu;
-#ifdef SEG_CUDA
-    // the kernels have run under the emulator only, so the user decides;
-    // described without opening, which takes memory and time
-    char text[BACKEND_TEXT];
-
-    if (backend_cuda.describe(0, text))
-        snprintf(why, ERR_MAX,
-                 "its kernels are new; try `segengine check --device cuda`, "
-                 "then --device cuda");
-    else
-        snprintf(why, ERR_MAX, "%s", err_text());
-#else
-    snprintf(why, ERR_MAX, "this program was built without CUDA");
-#endif
-    return true;
+    return named("cuda", 4);
 }
 
-bool backend_find(const char *text, const Backend **be, int *device,
-                  char why[ERR_MAX])
+bool backend_find(const char *text, const Backend **be, int *device)
 {
     const char *colon = strchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : strlen(text);
-    *why = 0;
     *device = 0;
-    if (!strcmp(text, "auto")) return best(be, why);
+    CHECK(strcmp(text, "auto")); // auto_device.h chooses before
     char *end = NULL;
     const long v = colon ? strtol(colon + 1, &end, 10) : 0;
     const bool number = colon && end > colon + 1 && !*end && v >= 0 && v <= 255;
@@ -69,7 +50,7 @@ bool backend_find(const char *text, const Backend **be, int *device,
                           text, colon + 1);
 
     // known, but not in this build: another exit code than for a typing error
-    if (n == 4 && !memcmp(text, "cuda", 4) && !named("cuda", 4))
+    if (n == 4 && !memcmp(text, "cuda", 4) && !backend_gpu())
         return fail_device("device \"%s\": this program was built without "
                            "CUDA; build it where nvcc is, or use --device cpu",
                            text);

@@ -29,7 +29,8 @@ typedef struct Backend {
     const char *name;    /* "ref", "cpu", "cuda" */
     Dtype real;          /* F64 or F32           */
     unsigned precisions; /* bit p: it multiplies in Precision p */
-    /* Name, memory and driver of the device as text. NULL: none. */
+    /* Name, memory and driver of the device as text, with all on which its
+     * results depend. NULL: none. */
     bool (*describe)(int device, char text[BACKEND_TEXT]);
     /* threads <= 0: the default of this machine. */
     bool (*open)(int device, int threads, void **dev);
@@ -134,11 +135,12 @@ extern const Backend backend_ref, backend_cpu;
  * names it. */
 extern const Backend backend_plain;
 
-/* Finds the backend of a device text: "ref", "cpu", "cuda", "cuda:1", "auto"
- * (the best available; `why` then has the reason against a better one, or "").
- * ERR_USAGE for an unknown text, ERR_DEVICE for an absent device. */
-bool backend_find(const char *text, const Backend **be, int *device,
-                  char why[ERR_MAX]);
+/* Finds the backend of a device text: "ref", "cpu", "cuda", "cuda:1"; "auto" is
+ * chosen before (check/auto_device.h). ERR_USAGE for an unknown text,
+ * ERR_DEVICE for a backend that this build lacks. */
+bool backend_find(const char *text, const Backend **be, int *device);
+/* Returns the backend with GPUs; NULL in a build without one. */
+const Backend *backend_gpu(void);
 /* The answers of a backend, zeros where it has no such function. */
 Fusions backend_fusions(const Backend *be, const Call *c);
 Storage backend_storage(const Backend *be, const Call *c);

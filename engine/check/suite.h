@@ -103,4 +103,8 @@ SuiteSize suite_size(const OpSuite *s, const OpCheck *k);
 
 /* Runs all cases, in k->precision; failures and margins go to k. */
 void suite_run(const OpSuite *s, OpCheck *k);
+
+/* Runs the first small case of the agreements and the first small one on 16-bit
+ * tensors; k->draws counts both. */
+void suite_run_first(const OpSuite *s, OpCheck *k);
 #endif

@@ -12,8 +12,8 @@
 static bool open_device(Session *s)
 {
     int number;
-    const char *text = s->spec.device ? s->spec.device : "auto";
-    if (!backend_find(text, &s->be, &number, s->why) ||
+    const char *text = s->spec.device ? s->spec.device : "cpu";
+    if (!backend_find(text, &s->be, &number) ||
         !backend_takes(s->be, s->spec.precision))
         return false;
     s->threads = s->be->threads(s->spec.threads);
@@ -540,11 +540,6 @@ const char *session_transport(const Session *s)
 int session_threads(const Session *s)
 {
     return s->threads;
-}
-
-const char *session_why(const Session *s)
-{
-    return s->why;
 }
 
 size_t session_pool_bytes(const Session *s)

@@ -22,7 +22,7 @@ typedef struct SessionSpec {
      * the loss; other roots are not computed in it. NULL: all roots. */
     const int *step_root;
     int step_roots;
-    const char *device; /* "auto", "cpu", "ref", "cuda:0"      */
+    const char *device; /* "cpu", "ref", "cuda:0"; NULL: "cpu" */
     int threads;        /* <= 0: the default                   */
     uint64_t seed;
     const Optim *optim;  /* NULL: cannot train      */
@@ -164,7 +164,6 @@ Params *session_params(Session *s);
 const Backend *session_backend(const Session *s);
 void *session_device(const Session *s);
 int session_threads(const Session *s);
-const char *session_why(const Session *s); /* why not a better device, or "" */
 /* Returns the transport of the all-reduce between devices as text for people:
  * "NCCL 2.21.5", "the host (why)"; "" without ranks on GPUs. */
 const char *session_transport(const Session *s);

@@ -43,7 +43,6 @@ struct Session {
     bool opened;         /* dev is to be closed                       */
     bool careful;        /* wait after each call, always: SEG_CAREFUL */
     int threads;         /* of dev                                    */
-    char why[ERR_MAX];   /* why not a better device, or ""            */
     Allreduce allreduce; /* of ranks that have a device each          */
     Params params;
     Slot slot[MAX_PLANS];

@@ -175,6 +175,11 @@ enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
  * description.c documents each. */
 extern const char *const session_keys[];
 Precision opt_precision(lua_State *L, int arg);
+/* The text of a device at `arg`, or in field "device" of the options there
+ * (`def` when absent), for backend_find: "auto" becomes the device that it
+ * stands for, in f32, or in the precision of the options; it is pushed. */
+const char *check_device(lua_State *L, int arg);
+const char *opt_device(lua_State *L, int arg, const char *def);
 /* "ops" of the table on top: the operators that a call of `node` runs, as
  * {"conv", "batch_norm", "relu"}, and "kind", the same in one string, "conv +
  * batch_norm + relu"; concat, norm and `then` (its act) as in a PlanRow. */
@@ -213,6 +218,7 @@ void bind_ranks(lua_State *L);    /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_trace(lua_State *L); /* after bind_session */
 void bind_gpu_monitor(lua_State *L);
+void bind_device(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);
 void bind_model(lua_State *L);

@@ -27,10 +27,9 @@ static void keep(void *ctx, const char *text)
  * which collects failures in *f. */
 static OpCheck begin_check(lua_State *L, int arg, Failures *f)
 {
-    char why[ERR_MAX];
     OpCheck k = {.report = keep, .ctx = f};
     f->used = 0;
-    if (!backend_find(luaL_checkstring(L, 1), &k.be, &k.device, why) ||
+    if (!backend_find(check_device(L, 1), &k.be, &k.device) ||
         !precision_find(luaL_checkstring(L, arg), &k.precision) ||
         !backend_takes(k.be, k.precision))
         raise_error(L);
@@ -42,13 +41,12 @@ static OpCheck begin_check(lua_State *L, int arg, Failures *f)
  * only, and raises where the device lacks it. Opens no device. */
 static int l_precisions(lua_State *L)
 {
-    char why[ERR_MAX];
     const char *only = luaL_optstring(L, 2, NULL);
     const Backend *be;
     Precision asked = PRECISION_f32;
     int device, n = 0;
 
-    if (!backend_find(luaL_checkstring(L, 1), &be, &device, why) ||
+    if (!backend_find(check_device(L, 1), &be, &device) ||
         (only && !precision_find(only, &asked)) || !backend_takes(be, asked))
         return raise_error(L);
     lua_newtable(L);
@@ -173,36 +171,15 @@ static int l_check_node(lua_State *L)
     return 1;
 }
 
-/* core.device(text) -> the device of this text, or the device chosen for
- * "auto", and then the reason that it is not a better one (else ""). Raises
- * when it cannot be opened. */
-static int l_device(lua_State *L)
-{
-    const char *text = luaL_checkstring(L, 1);
-    char why[ERR_MAX];
-    const Backend *be;
-    int device;
-    void *dev;
-
-    if (!backend_find(text, &be, &device, why) ||
-        !backend_open(be, text, device, 1, &dev))
-        return raise_error(L);
-    be->close(dev);
-    lua_pushstring(L, strcmp(text, "auto") ? text : be->name);
-    lua_pushstring(L, why);
-    return 2;
-}
-
 /* core.tiles(device) -> the names of the tiles that can be chosen for matrix
  * products on the device (engine/plan/tile_names.h); none where there is no
  * choice. Raises when the device does not exist. */
 static int l_tiles(lua_State *L)
 {
-    const char *text = luaL_checkstring(L, 1), *name;
-    char why[ERR_MAX];
+    const char *name;
     const Backend *be;
     int device;
-    if (!backend_find(text, &be, &device, why)) return raise_error(L);
+    if (!backend_find(check_device(L, 1), &be, &device)) return raise_error(L);
     lua_newtable(L);
     for (int i = 1; be->tile && (name = be->tile(i)); i++) {
         lua_pushstring(L, name);
@@ -213,15 +190,11 @@ static int l_tiles(lua_State *L)
 
 void bind_check(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"suites", l_suites},
-                                         {"check", l_check},
-                                         {"check_data", l_check_data},
-                                         {"nodes", l_nodes},
-                                         {"check_node", l_check_node},
-                                         {"device", l_device},
-                                         {"precisions", l_precisions},
-                                         {"tiles", l_tiles},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"suites", l_suites},         {"check", l_check},
+        {"check_data", l_check_data}, {"nodes", l_nodes},
+        {"check_node", l_check_node}, {"precisions", l_precisions},
+        {"tiles", l_tiles},           {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 
     // core.precisions_known: { f32 = true, ... }

@@ -41,13 +41,12 @@ static int l_want(lua_State *L)
 static int l_device_room(lua_State *L)
 {
     const Backend *be;
-    char why[ERR_MAX];
     int number;
     void *dev;
     size_t bytes = 0;
-    const char *text = luaL_checkstring(L, 1);
+    const char *text = check_device(L, 1);
 
-    if (!backend_find(text, &be, &number, why)) return raise_error(L);
+    if (!backend_find(text, &be, &number)) return raise_error(L);
     if (be->room) {
         if (!backend_open(be, text, number, 1, &dev)) return raise_error(L);
         bool ok = be->room(dev, &bytes);

@@ -120,7 +120,6 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], step_root[MAX_ROOTS], number;
-    char why[ERR_MAX];
     PlanInput input[MAX_FEEDS];
     Params params = {0};
     const Backend *be;
@@ -137,9 +136,7 @@ static int l_plan(lua_State *L)
     bool least = opt_bool(L, 1, "least", false);
     bool average = opt_bool(L, 1, "average", false);
     const char *tiles = opt_string(L, 1, "tiles", "");
-    const char *device = opt_string(L, 1, "device", "cpu");
-    if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
-                      why))
+    if (!backend_find(opt_device(L, 1, "cpu"), &be, &number))
         return raise_error(L);
     int step_roots = read_step_roots(L, 1, step_root);
     bool all = !train || step_roots < 0;

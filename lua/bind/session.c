@@ -498,10 +498,9 @@ static int l_draw(lua_State *L)
 
 /* == facts ============================================================= */
 
-/* s:facts() -> {device=, threads=, why=, count=, ahead=, pool_bytes=, trained=,
+/* s:facts() -> {device=, threads=, count=, ahead=, pool_bytes=, trained=,
  * running=, param_bytes=, copy_s=, update_s=, transport=}: `transport` is that
- * of the all-reduce between GPUs ("" without one), `why` the reason that no
- * GPU is used ("" when none was requested), `count` the updates of all
+ * of the all-reduce between GPUs ("" without one), `count` the updates of all
  * collected steps, `ahead` how many steps are worth queueing ahead,
  * `pool_bytes` the memory that plans share, `param_bytes` parameters with
  * gradients and moments */
@@ -511,12 +510,11 @@ static int l_facts(lua_State *L)
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
 
-    lua_createtable(L, 0, 12);
+    lua_createtable(L, 0, 11);
     set_text(L, "transport", session_transport(s));
     set_number(L, "copy_s", check_handle(L, 1)->copy_s);
     set_number(L, "update_s", session_update_s(s));
     set_text(L, "device", session_backend(s)->name);
-    set_text(L, "why", session_why(s));
     const struct {
         const char *key;
         int64_t value;
@@ -559,7 +557,7 @@ static int l_session(lua_State *L)
     SessionSpec spec = {.graph = check_graph(L),
                         .root = root,
                         .loss = opt_loss(L, 1),
-                        .device = opt_string(L, 1, "device", "auto"),
+                        .device = opt_device(L, 1, "auto"),
                         .precision = opt_precision(L, 1),
                         .no_winograd = !opt_bool(L, 1, "winograd", true),
                         .tiles = opt_string(L, 1, "tiles", ""),

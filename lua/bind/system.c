@@ -443,25 +443,6 @@ static int l_default_threads(lua_State *L)
     lua_pushinteger(L, backend_cpu.threads(0));
     return 1;
 }
-/* core.gpu(number = 0) -> true and a description, or false and the reason */
-static int l_gpu(lua_State *L)
-{
-    char why[ERR_MAX], text[BACKEND_TEXT];
-    const Backend *be;
-    int device, number = (int)luaL_optinteger(L, 1, 0);
-    bool ok =
-        backend_find("cuda", &be, &device, why) && be->describe(number, text);
-
-    // the reason for "auto", as no particular device was requested
-    if (!ok && number > 0)
-        snprintf(why, sizeof why, "%s", err_text());
-    else if (!ok && !backend_find("auto", &be, &device, why))
-        return raise_error(L);
-    lua_pushboolean(L, ok);
-    lua_pushstring(L, ok ? text : why);
-    return 2;
-}
-
 /* Kinds of errors, as ErrKind from ERR_FAILURE on. */
 static const char *const kinds[] = {"failure", "usage",    "data",
                                     "device",  "diverged", NULL};
@@ -514,10 +495,11 @@ void bind_system(lua_State *L)
                                          {"kind", l_kind},
                                          {"real", l_real},
                                          {NULL, NULL}};
-    static const luaL_Reg facts[] = {
-        {"random", l_random}, {"entropy", l_entropy},
-        {"isa", l_isa},       {"default_threads", l_default_threads},
-        {"gpu", l_gpu},       {NULL, NULL}};
+    static const luaL_Reg facts[] = {{"random", l_random},
+                                     {"entropy", l_entropy},
+                                     {"isa", l_isa},
+                                     {"default_threads", l_default_threads},
+                                     {NULL, NULL}};
 
     new_type(L, "seg.dir", none, dir_gc);
     lua_newtable(L);

@@ -12,6 +12,7 @@
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
+local devices = require "seg.train.device"
 local util = require "seg.util"
 local words = require "seg.args"
 
@@ -82,11 +83,14 @@ function M.command(args)
   local shares, share = share_of(o.share)
   if o.precision then config.pick("--precision", o.precision, core.precisions_known) end
   M.refuse_ref(o.device)
-  local name, why = core.device(o.device or "auto")
+  config.ensure().device = o.device or "auto"
+  devices.choose()
+  local name = config.values.device
+  core.open_device(name)
   local precisions = core.precisions(name, o.precision)
   local list, failures, cases, rows, blur = suites_of(o.op), 0, 0, {}, 0
   if not o.json then
-    print(string.format("%s against ref%s", name, why ~= "" and " (GPU: " .. why .. ")" or ""))
+    print(string.format("%s against ref%s", name, devices.note()))
     print("operator            in    gradient  against ref  worst error / bound")
   end
   for _, s in ipairs(list) do

@@ -148,7 +148,8 @@ end
 function M.command(r)
   local v, flags = config.ensure(), config.line.flags
   check.refuse_ref(v.device)
-  local device = core.device(v.device)
+  local device = v.device
+  core.open_device(device)
   if flags.steps_only then return check_steps(r, device, v.precision) == 0 and 0 or 1 end
   local failures = check_nodes(r, device, v.precision)
   if not config.presets.check then

@@ -116,15 +116,13 @@ end
 -- plan --gpu MODEL: the launches of one training step.
 local function launch_plan(r, name)
   local v, gpu = config.ensure(), gpus.find(name)
-  if v.device ~= "auto" and not budget.on_gpu(v.device) then
+  if not budget.on_gpu(v.device) then
     util.refuse("--gpu: the device %s launches no kernels; use --device cuda", v.device)
   end
   if not core.build:find("CUDA yes", 1, true) then
     util.refuse("--gpu: this program was built without CUDA, and its launches depend on the "
                 .. "kernels; build it where nvcc is")
   end
-  -- the rest is planned for it, including precisions that a CPU does not have
-  if v.device == "auto" then v.device = "cuda" end
   local list, sum = launches(r, gpu)
   if config.line.flags.json then
     sum.gpu, sum.batch, sum.precision, sum.launches = gpu.name, v.batch, v.precision, list
@@ -195,8 +193,7 @@ function M.command(r)
                       train.flops / v.batch / 1e9))
   print(string.format("batch        %d", v.batch))
   if v.precision ~= "f32" then
-    -- core.device would open the device
-    print("precision    " .. show.precision(v.device == "auto" and "cpu" or v.device, v.precision))
+    print("precision    " .. show.precision(v.device, v.precision))
   end
   for _, p in ipairs { { "training", train }, { "evaluation", eval } } do
     print(string.format("%-12s arena %s bytes (%s; %s without sharing), %d calls", p[1],

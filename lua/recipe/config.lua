@@ -109,6 +109,10 @@ local QUICK_EPOCHS = 5
 -- line.
 M.values, M.preset, M.presets, M.declared, M.given = nil, nil, {}, {}, {}
 
+-- Values that the program has replaced by its choice for this machine, as they were asked for, by
+-- key. A resumed run, perhaps on another machine, chooses again.
+M.asked = {}
+
 -- Notes about saved keys that were not read, printed by the command; and the lines of the saved
 -- config with keys of the recipe that the script no longer declares.
 M.notes, M.undeclared = {}, {}
@@ -228,6 +232,14 @@ function M.print(values, keep)
     end
   end
   return table.concat(rows, "\n") .. "\n"
+end
+
+-- The text of config.txt: the values that a resumed run begins with.
+function M.text()
+  local values = {}
+  for k, v in pairs(M.values) do values[k] = v end
+  for k, v in pairs(M.asked) do values[k] = v end
+  return M.print(values)
 end
 
 -- Whether a key is saved in files that may leave the machine, and must stay the same when the run
@@ -422,7 +434,7 @@ function M.config(defaults)
   end
   check_reserved(values, given)
   if values.quick and not given.epochs and not flags.resume then values.epochs = QUICK_EPOCHS end
-  M.values, M.given = values, given
+  M.values, M.given, M.asked = values, given, {}
   local unread = {}
   for key in pairs(given) do
     unread[key] = read_by_recipes[key] or not M.is_reserved(key) or nil

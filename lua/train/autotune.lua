@@ -92,7 +92,8 @@ end
 function M.choose(r, resumed)
   local v = config.ensure()
   if not v.autotune then return end
-  local device = core.device(v.device)
+  local device = v.device
+  core.open_device(device) -- the error of a device that is not there comes first
   local tiled = core.tiles(device)[1] ~= nil
   if not tiled and config.given.autotune then
     util.refuse("--autotune measures the tiles of matrix products on a GPU, and the device here, "

@@ -13,6 +13,7 @@ local budget = require "seg.train.budget"
 local calibrate = require "seg.evaluate.calibrate"
 local clusters = require "seg.train.clusters"
 local config = require "seg.recipe.config"
+local devices = require "seg.train.device"
 local diverge = require "seg.train.diverge"
 local done = require "seg.report.done"
 local epoch_line = require "seg.train.epoch_line"
@@ -320,8 +321,7 @@ local function banner(run, weights)
   local v, r = run.values, run.recipe
   show.line("segengine %s", core.version)
   for _, line in ipairs(config.line.flags.resume_said or {}) do show.line("%s", line) end
-  show.line("device: %s%s", show.device(facts, v),
-            facts.why ~= "" and " (GPU: " .. facts.why .. ")" or "")
+  show.line("device: %s%s", show.device(facts, v), devices.note())
   show.line("network: %s parameters, %s of weights and optimiser state",
             util.thousands(facts.trained), util.bytes(facts.param_bytes))
   show.line("%sseed %d, %s, batch %d, %s %s",
@@ -539,7 +539,7 @@ local function work(run, resume)
     try(phase.put_aside, run)
     state.settle_best(run)
   elseif ranks.writes() then
-    sys.write(run.folder .. "/config.txt", config.print(v))
+    sys.write(run.folder .. "/config.txt", config.text())
     sys.write(run.folder .. "/recipe.lua", run.text)
   end
   run.csv, run.record = mute, mute

@@ -9,6 +9,7 @@
 local core = require "seg.core"
 local budget = require "seg.train.budget"
 local config = require "seg.recipe.config"
+local devices = require "seg.train.device"
 local ranks = require "seg.train.ranks"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -23,10 +24,10 @@ local SMALL = 16 << 20
 -- being written.
 local MARGIN = 16 << 20
 
--- The device that a command runs on, found without opening it.
+-- The device that a command runs on.
 function M.device()
-  local device = config.ensure().device
-  return device == "auto" and core.device("auto") or device
+  devices.choose()
+  return config.ensure().device
 end
 
 -- The sets of these parts of a recipe that have batches.

@@ -7,6 +7,7 @@
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
+local devices = require "seg.train.device"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -151,7 +152,7 @@ function M.spent()
 end
 
 -- The GPU numbers of --devices, as doctor lists them; nil if not given.
-local function devices(v)
+local function listed(v)
   if v.devices == "" then return nil end
   local list, has = {}, {}
   for word in (v.devices .. ","):gmatch("([^,]*),") do
@@ -190,6 +191,36 @@ local function local_rank()
   return 0
 end
 
+-- The number of the GPU of this rank; nil and the reason if this machine has none for it.
+local function own_gpu()
+  local place = local_rank()
+  local there, why = core.gpu(place)
+  if there then return place end
+  -- a launcher may show each rank only its own GPU
+  if M.via == "MPI" and core.gpu(0) and not core.gpu(1) then return 0 end
+  return nil, why
+end
+
+-- --device auto: a GPU for each rank, or the CPU for all, since ranks of two kinds would wait for
+-- the slower. Rank 0 prints why, and the warning of the rank that caused it.
+local function auto_device(v)
+  local number, lacks = own_gpu()
+  local device, why, warning = "cpu", lacks or "", ""
+  if number then device, why, warning = devices.find(v.precision, number) end
+  local cause, said
+  for k, text in ipairs(M.gather(string.pack("<s4s4", why, warning))) do
+    local its_why, its_warning = string.unpack("<s4s4", text)
+    local from = "rank " .. k - 1 .. ": "
+    if its_why ~= "" and not cause then
+      cause, said = from .. its_why, its_warning ~= "" and from .. its_warning
+    elseif its_warning ~= "" then
+      said = said or from .. its_warning
+    end
+  end
+  if said then show.warn("%s", said) end
+  devices.set(cause and "cpu" or device, cause)
+end
+
 -- The device of this rank, on a machine whose GPUs are divided among its ranks.
 local function own_device(v, list)
   local place = local_rank()
@@ -201,10 +232,8 @@ local function own_device(v, list)
     return "cuda:" .. list[place + 1]
   end
   if v.device ~= "cuda" then return v.device end
-  local there, why = core.gpu(place)
-  if there then return "cuda:" .. place end
-  -- a launcher may show each rank only its own GPU
-  if M.via == "MPI" and core.gpu(0) and not core.gpu(1) then return "cuda:0" end
+  local number, why = own_gpu()
+  if number then return "cuda:" .. number end
   return fail("device", "rank %d is number %d of its machine: %s", M.rank, place, why)
 end
 
@@ -216,14 +245,15 @@ function M.run(args, f)
     if o[1] == "ranks" then given = v.ranks end
   end
   local rank, count, via = core.ranks.open()
-  local list = devices(v)
+  local list = listed(v)
   if not rank then
     if list and given and given ~= #list then
       util.refuse("--ranks %d: --devices %s are %d; leave --ranks out", given, v.devices, #list)
     end
     if list then v.ranks = #list end
     if v.ranks == 1 then
-      v.device = list and "cuda:" .. list[1] or v.device
+      if list then devices.set("cuda:" .. list[1]) end
+      devices.choose()
       return f()
     end
     if v.batch == "auto" then
@@ -236,10 +266,15 @@ function M.run(args, f)
     util.refuse("--ranks %d: the launcher started %d; leave --ranks out", given, count)
   end
   M.rank, M.count, M.via, v.ranks = rank, count, via, count
-  v.device = own_device(v, list)
+  show.silent = rank > 0
+  if v.device == "auto" and not list then
+    auto_device(v)
+  else
+    devices.set(own_device(v, list))
+  end
   if v.pin then core.sys.pin(local_rank() * M.threads(v.threads)) end
   if rank > 0 then
-    config.line.flags.quiet, show.silent = true, true
+    config.line.flags.quiet = true
     print = function() end -- luacheck: ignore 121
   end
   return f()

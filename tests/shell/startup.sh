@@ -7,6 +7,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
+unset CUDA_VISIBLE_DEVICES # tests/all hides GPUs
 RUNS=${RUNS:-31} MOST_MS=30
 "$PROGRAM" --version | grep -q 'CUDA yes' || skip "this build has no CUDA"
 "$PROGRAM" doctor > "$tmp/doctor"

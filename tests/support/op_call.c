@@ -11,8 +11,7 @@ const Backend *given_backend(size_t i)
 {
     const Backend *be;
     int device;
-    char why[ERR_MAX];
-    REQUIRE(backend_find(given_device(i), &be, &device, why));
+    REQUIRE(backend_find(given_device(i), &be, &device));
     return be;
 }
 

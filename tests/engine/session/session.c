@@ -510,7 +510,6 @@ TEST(session_of_any_device)
     EXPECT_INT(err_kind(), ERR_DEVICE);
     EXPECT_INT(mem_live(), live);
     net_open(&n, "cpu", 3, NULL);
-    EXPECT_TEXT(session_why(n.s), "");
     EXPECT_TEXT(session_backend(n.s)->name, "cpu");
     EXPECT_INT(session_threads(n.s), 3);
     net_free(&n);
