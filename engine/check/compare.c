@@ -23,7 +23,7 @@ static double room_at(const Judge *j, double want, double largest, int64_t i)
     switch (j->bound) {
     case BOUND_dot:
         return (U * (4 * sqrt(chain) + 8) + j->operands) * fabs(j->scale[i]) +
-               U * fabs(want) + LEAST;
+               U * fabs(want) + j->stored * fmax(fabs(want), j->least) + LEAST;
     case BOUND_ulp:
         return 4 * float_spacing(want) + j->floor;
     default:

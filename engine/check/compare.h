@@ -24,6 +24,10 @@ typedef struct Judge {
      * 1024; scale[i]: sum of the absolute products. */
     const double *scale;
     double chain, operands;
+    /* dot: relative error of a result that is rounded to a stored format, of at
+     * least `least` for results near 0; 0: results are floats. Added to the
+     * above: stored max(|want[i]|, least). */
+    double stored, least;
     /* dot, if above 0: instead |got - want| <= blur x the largest |want|, plus
      * the rounding of operands, for algorithms that spread an error over the
      * results of a neighbourhood (Winograd). */

@@ -347,15 +347,22 @@ static bool room_of(const OpCase *c, OpCheck *check, const OpValues *v,
     return *room != NULL;
 }
 
-/* Checks agreement on values_for(rounded). */
-static void agree(const OpCase *c, OpCheck *check, bool rounded)
+/* Is part i (0 y, 1 + k dx[k]) stored in 16 bits? */
+static bool is_narrow(unsigned narrow, int i)
+{
+    return i ? i <= MAX_IN && narrow >> (i - 1) & 1 : narrow & NARROW_Y;
+}
+
+/* Checks agreement on values_for(rounded), with these tensors in 16 bits. */
+static void agree(const OpCase *c, OpCheck *check, bool rounded,
+                  unsigned narrow)
 {
     const Backend *be = check->be;
     const OpInfo *info = &op_info[c->attr.op];
     Arena mem = {0};
     OpDevice ref = {0}, dev = {0};
     OpValues v, got, want, scale, chain;
-    OpOptions how = {0};
+    OpOptions how = {0}, on_device = {.narrow = narrow};
     Plain plain = {.ran = false};
     bool ok = false;
     bool dots = info->bound == BOUND_dot || info->bound == BOUND_exact;
@@ -364,7 +371,7 @@ static void agree(const OpCase *c, OpCheck *check, bool rounded)
     TRY(opdevice_open(&backend_ref, 1, &ref));
     TRY(open_checked(check, 2, &dev));
     TRY(values_for(c, p, rounded, &mem, &v));
-    TRY(oprun(c, &dev, &v, how, &mem, &got));
+    TRY(oprun(c, &dev, &v, on_device, &mem, &got));
     how.y = got.y; // backward is judged on the y that it gets
     TRY(oprun(c, &ref, &v, how, &mem, &want));
     if (dots) TRY(dot_scale(c, &ref, &v, how, &mem, &scale, &chain));
@@ -382,6 +389,8 @@ static void agree(const OpCase *c, OpCheck *check, bool rounded)
             j.chain = fmax(27, largest(part(&chain, i, &count), count));
             j.operands = operands_error(p, rounded);
             j.blur = blur_of(c, check, i);
+            if (is_narrow(narrow, i))
+                j.stored = precision_unit(p), j.least = precision_least(p);
         }
         Verdict r = compare_arrays(&j, g, w, count);
         if (!r.ok && j.bound == BOUND_nmse) {
@@ -406,9 +415,15 @@ void opcase_agree(const OpCase *c, OpCheck *check)
     OpCase direct = *c;
     direct.no_winograd = true;
     if (precision_of(check, c) != PRECISION_f32 && !check->once)
-        agree(c, check, true);
-    agree(c, check, false);
-    if (is_blurred(c, check)) agree(&direct, check, false);
+        agree(c, check, true, 0);
+    agree(c, check, false, 0);
+    if (is_blurred(c, check)) agree(&direct, check, false, 0);
+}
+
+void opcase_agree_narrow(const OpCase *c, OpCheck *check, unsigned narrow)
+{
+    CHECK(op_multiplies((Op)c->attr.op));
+    agree(c, check, true, narrow);
 }
 
 // -- agreement at some elements ----------------------------------------------

@@ -51,6 +51,10 @@ typedef struct OpCheck {
 void opcase_agree_sampled(const OpCase *c, OpCheck *k, int of_y, int of_dx);
 void opcase_gradient(const OpCase *c, OpCheck *k);
 void opcase_agree(const OpCase *c, OpCheck *k);
+/* Agreement of conv, upconv or linear on tensors that the device stores in 16
+ * bits, as a plan does; narrow: bits of Storage.narrow. Results may have the
+ * rounding of the format more. */
+void opcase_agree_narrow(const OpCase *c, OpCheck *k, unsigned narrow);
 void opcase_bits(const OpCase *c, OpCheck *k);
 void opcase_adding(const OpCase *c, OpCheck *k);
 /* Checks bits, adding and in place, against one first run. */

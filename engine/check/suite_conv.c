@@ -336,6 +336,45 @@ static void draw_linear_long(Draw *d, OpCase *c)
     c->x[2] = (Dims){1, 1, 1, 1, out};
 }
 
+/* Cases for the Hopper kernels, cuda/conv/igemm_sm90*.cu and wgrad_sm90.cu:
+ * channels in chunks of 64, padded or not, or pairs of positions of 32; planes
+ * of one or two boxes of 8 x 32 or 16 x 16 positions and next to them. Other
+ * GPUs run igemm_tile. */
+static void draw_hopper(Draw *d, OpCase *c)
+{
+    Window g = {.k = {1, 3, 3}, .s = {1, 1, 1}, .dil = {1, 1, 1}, .groups = 1};
+    int ci = 64, co = 64;
+    c->rank = 2;
+    c->x[0] = (Dims){1, 1, draw_edge(d, 32), draw_edge(d, 8), ci};
+    for (int i = 1; i < 3; i++) g.lo[i] = g.hi[i] = 1;
+
+    switch (d->sample % 5) {
+    case 0: // one chunk of channels
+        break;
+    case 1: // pairs
+        ci = co = 32;
+        c->x[0].w = PICK(d, 6, 8, 10, 16);
+        break;
+    case 2: // padded chunks, also with one tap
+        g.k[1] = g.k[2] = PICK(d, 1, 3);
+        for (int i = 1; i < 3; i++) g.lo[i] = g.hi[i] = g.k[i] / 2;
+        ci = PICK(d, 56, 104), co = PICK(d, 56, 96, 128);
+        break;
+    case 3: // 16 x 16
+        c->x[0].h = draw_edge(d, 16), c->x[0].w = draw_edge(d, 16);
+        co = PICK(d, 64, 128);
+        break;
+    default: // half an image, and back
+        for (int i = 1; i < 3; i++) {
+            g.k[i] = PICK(d, 2, 4), g.s[i] = 2;
+            g.lo[i] = g.hi[i] = g.k[i] / 2 - 1;
+        }
+        c->x[0].h = 2 * draw_int(d, 8, 9), c->x[0].w = 16;
+        ci = PICK(d, 64, 128), co = PICK(d, 64, 128);
+    }
+    set_boxes(d, c, g, ci, co);
+}
+
 const OpSuite suites_conv[] = {
     {.op = OP_conv, .draw = draw_conv, .wrt = 7},
     {.note = "depthwise", .op = OP_conv, .draw = draw_depthwise, .wrt = 7},
@@ -384,6 +423,20 @@ const OpSuite suites_conv[] = {
      .draw = draw_boxes,
      .wrt = 7,
      .cases = 24},
+    {.note = "Hopper",
+     .of = "cuda",
+     .op = OP_conv,
+     .draw = draw_hopper,
+     .wrt = 7,
+     .narrow = true,
+     .cases = 15},
+    {.note = "Hopper",
+     .of = "cuda",
+     .op = OP_upconv,
+     .draw = draw_hopper,
+     .wrt = 7,
+     .narrow = true,
+     .cases = 15},
     {.note = "many",
      .of = "cuda",
      .op = OP_conv,

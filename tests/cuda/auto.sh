@@ -97,6 +97,11 @@ step "and that is remembered" records 1
 step "a kernel of a product in 16 bits" with EMU_WRONG=igemm_tile trains wrong16 \
     --precision bf16
 step "is in the line" says wrong16 "$failing"'bf16: \(conv\|upconv\|linear\) #.* --precision bf16$'
+for kernel in igemm_sm90 wgrad_sm90; do
+    step "a wrong $kernel of a Hopper GPU" under EMU_CC=90 EMU_WRONG=$kernel trains $kernel \
+        --precision bf16
+    step "is in the line" says $kernel "$failing"'bf16: conv #.* --op conv --precision bf16$'
+done
 step "not in a run in f32" with EMU_WRONG=igemm_tile trains right16
 step "which takes the GPU" says right16 "^device: GPU$"
 step "a GPU that fails" under EMU_FAIL=100,700,sticky XDG_CACHE_HOME="$tmp/caches/failed" \

@@ -2,6 +2,7 @@
  * GPU of capability 9.0, compared with the kernels of other GPUs.
  *
  * Both round the same sums, at times to neighbouring numbers. */
+#include "engine/check/suite.h"
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/bench.h"
 #include <stdlib.h>
@@ -294,5 +295,28 @@ TEST(sm90_statistics)
         for (int p = PRECISION_bf16; p <= PRECISION_f16; p++)
             statistics_agree((Precision)p, &shapes[i]);
     unsetenv("SEG_HOPPER");
+    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+}
+
+/* The suites that `segengine check` runs for these kernels, against ref. */
+TEST(sm90_suites)
+{
+    const OpSuite *s;
+    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    for (int at = 0; (s = suite_next(&at));) {
+        if (!s->narrow) continue;
+        for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
+            OpCheck k = {.be = given_backend(1),
+                         .precision = (Precision)p,
+                         .report = given_report};
+            given_share(&k.shares, &k.share);
+            emu_reset_counts();
+            suite_run(s, &k);
+            EXPECT_INT(k.failures, 0);
+            if (k.shares > 1) continue; // perhaps no case of one of the two
+            expect_kernel("igemm_sm90_kernel", true);
+            expect_kernel("wgrad_sm90_kernel", true);
+        }
+    }
     emu_set_device(80, 1, "ok", (size_t)2 << 30);
 }

@@ -81,6 +81,25 @@ TEST(judge_blur)
     EXPECT(!compare_arrays(&j, &tiny, &zero, 1).ok);
 }
 
+/* A result in bf16, rounded to 2^-8 of it, and near 0 to 2^-8 of `least`. */
+TEST(judge_stored)
+{
+    double want = 3, scale = 3, got;
+    Judge j = {.bound = BOUND_dot, .scale = &scale, .chain = 1};
+    got = 3 + 0.99 * 3 * 0x1p-8;
+    EXPECT(!compare_arrays(&j, &got, &want, 1).ok);
+    j.stored = 0x1p-8, j.least = 0x1p-14;
+    EXPECT(compare_arrays(&j, &got, &want, 1).ok);
+    got = 3 + 1.01 * 3 * 0x1p-8;
+    EXPECT(!compare_arrays(&j, &got, &want, 1).ok);
+    want = scale = 0x1p-30, got = want + 0.99 * 0x1p-22;
+    EXPECT(compare_arrays(&j, &got, &want, 1).ok);
+    got = want + 1.01 * 0x1p-22;
+    EXPECT(!compare_arrays(&j, &got, &want, 1).ok);
+    got = NAN;
+    EXPECT(!compare_arrays(&j, &got, &want, 1).ok);
+}
+
 TEST(judge_empty)
 {
     double one = 1;
