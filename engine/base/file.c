@@ -227,18 +227,27 @@ static bool draft_goal(Draft *d, const char *path, mode_t *mode, bool *there)
     return true;
 }
 
-// the draft is in the same folder: a rename cannot cross file systems
+/* Returns the path of a draft for `path`, allocated here; NULL with a reason.
+ * It is in the same folder: a rename cannot cross file systems. Removes a file
+ * of that name, left by a dead process with the id of this one. */
+static char *draft_name(const char *path)
+{
+    char pid[24];
+    snprintf(pid, sizeof pid, "%ld", (long)getpid());
+    char *tmp = text_join(path, ".tmp.", pid);
+    if (tmp) unlink(tmp);
+    return tmp;
+}
+
 bool draft_open(Draft *d, const char *path, uint64_t bytes)
 {
     mode_t mode = 0;
     bool there;
     uint64_t room;
-    char *tmp = NULL, pid[24];
+    char *tmp = NULL;
 
     *d = (Draft){.bytes = bytes};
-    snprintf(pid, sizeof pid, "%ld", (long)getpid());
     TRY(draft_goal(d, path, &mode, &there));
-    TRY(tmp = text_join(d->path, ".tmp.", pid));
 
     // a save of gigabytes should fail at once and not after minutes; if the
     // free space is unknown, writing will tell
@@ -247,8 +256,7 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
         goto done;
     }
 
-    // left by a dead process with the id of this one, if it exists at all
-    unlink(tmp);
+    TRY(tmp = draft_name(d->path));
     d->fd =
         open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (d->fd < 0) {
@@ -328,13 +336,37 @@ static bool opens(void *ctx, const char *tmp)
     return true;
 }
 
+/* Renames the draft and syncs its folder. */
+static bool draft_rename(const Draft *d)
+{
+    bool ok = false;
+    char *name = folder_of(d->path);
+    if (!name) return false;
+
+    // opened before the rename, so that little can fail after it
+    int folder = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0 || rename(d->tmp, d->path)) {
+        cannot_write(d->path, d->bytes, errno);
+        goto done;
+    }
+
+    // some file systems have no fsync for folders and say EINVAL
+    ok = sync_fd(folder) || errno == EINVAL;
+    if (!ok)
+        fail("%s is written, but its folder could not be synced to disk (%s): "
+             "a power failure may lose the file",
+             d->path, strerror(errno));
+
+done:
+    if (folder >= 0) close(folder);
+    mem_free(name);
+    return ok;
+}
+
 bool draft_commit(Draft *d, FileCheck *check, void *ctx)
 {
     CHECK(d->tmp);
     bool ok = false;
-    int folder = -1;
-    char *name = folder_of(d->path);
-    TRY(name);
 
     // network file systems may report a lost write only at close; after a
     // failed fsync the pages are lost and the draft is worthless
@@ -354,24 +386,64 @@ bool draft_commit(Draft *d, FileCheck *check, void *ctx)
         goto done;
     }
 
-    // opened before the rename, so that little can fail after it
-    folder = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0 || rename(d->tmp, d->path)) {
-        cannot_write(d->path, d->bytes, errno);
-        goto done;
-    }
-
-    // some file systems have no fsync for folders and say EINVAL
-    ok = sync_fd(folder) || errno == EINVAL;
-    if (!ok)
-        fail("%s is written, but its folder could not be synced to disk (%s): "
-             "a power failure may lose the file",
-             d->path, strerror(errno));
+    ok = draft_rename(d);
 
 done:
-    if (folder >= 0) close(folder);
-    mem_free(name);
     draft_discard(d); // after a rename there is nothing left to unlink
+    return ok;
+}
+
+/* Makes the draft of file_link, a hard link to `from`. False, without a reason,
+ * if `path` needs a copy. */
+static bool draft_link(Draft *d, const char *from, const char *path)
+{
+    mode_t mode = 0;
+    bool there;
+    struct stat st;
+    *d = (Draft){.fd = -1};
+    // links share their permissions; draft_open reports what is wrong with path
+    if (draft_goal(d, path, &mode, &there) && !stat(from, &st) &&
+        (!there || mode == (st.st_mode & 07777)) &&
+        (d->tmp = draft_name(d->path)) &&
+        !linkat(AT_FDCWD, from, AT_FDCWD, d->tmp, AT_SYMLINK_FOLLOW))
+        return true;
+    draft_discard(d);
+    return false;
+}
+
+/* Writes the bytes of `from` to a draft of `path`. */
+static bool draft_copy(Draft *d, const char *from, const char *path)
+{
+    enum { PIECE = 1 << 20 };
+    bool ok = false;
+    int fd;
+    uint64_t bytes;
+
+    if (!file_open(from, &fd, &bytes)) return false;
+    void *buffer = mem_alloc(PIECE);
+    TRY(buffer && draft_open(d, path, bytes));
+    ok = true;
+    for (uint64_t at = 0; ok && at < bytes; at += PIECE) {
+        const size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
+        ok = file_read_at(fd, from, at, buffer, n) &&
+             draft_write(d, at, buffer, n);
+    }
+
+done:
+    close(fd);
+    mem_free(buffer);
+    return ok;
+}
+
+bool file_link(const char *from, const char *path, FileCheck *check, void *ctx)
+{
+    Draft d;
+    bool ok;
+    if (draft_link(&d, from, path))
+        ok = draft_rename(&d);
+    else
+        ok = draft_copy(&d, from, path) && draft_commit(&d, check, ctx);
+    draft_discard(&d);
     return ok;
 }
 

@@ -64,6 +64,12 @@ bool draft_write(Draft *d, uint64_t at, const void *data, size_t bytes);
 bool draft_commit(Draft *d, FileCheck *check, void *ctx);
 void draft_discard(Draft *d); /* a closed draft is fine */
 
+/* Gives `path` the content of the file `from`, which draft_commit wrote: by a
+ * hard link, or by a copy where the file system has no links, where `path` is
+ * on another one, or where an existing `path` has other permissions, which it
+ * keeps. Atomic and durable as draft_commit; `check` is for a copy. */
+bool file_link(const char *from, const char *path, FileCheck *check, void *ctx);
+
 /* Writes a file of known content in one call; reads it back and compares. */
 bool file_replace(const char *path, const void *data, size_t bytes);
 

@@ -495,12 +495,17 @@ static bool reads_back(void *ctx, const char *tmp)
 
 bool safetensors_save(const char *path, const StWrite *w)
 {
+    return safetensors_save_as(&path, 1, w);
+}
+
+bool safetensors_save_as(const char *const *path, int paths, const StWrite *w)
+{
     bool ok = false;
     Layout l = {0};
     Draft d = {0};
 
-    TRY(layout_make(&l, w) || within("%s: safetensors", path));
-    TRY(draft_open(&d, path, l.bytes));
+    TRY(layout_make(&l, w) || within("%s: safetensors", path[0]));
+    TRY(draft_open(&d, path[0], l.bytes));
 
     // the header is written last, when the checksums are known
     TRY(write_data(&l, w, &d));
@@ -510,6 +515,8 @@ bool safetensors_save(const char *path, const StWrite *w)
     memcpy(head_value(&l, HEADER_CRC), digits, HEADER_DIGITS);
     TRY(draft_write(&d, 0, l.head, l.head_bytes));
     ok = draft_commit(&d, reads_back, &crc);
+    for (int i = 1; ok && i < paths; i++)
+        ok = file_link(path[0], path[i], reads_back, &crc);
 
 done:
     draft_discard(&d);

@@ -122,4 +122,8 @@ typedef struct StWrite {
 /* Writes a draft, reads it back and renames it (see file.h). The bytes of the
  * file depend on names, shapes, values and pairs only. */
 bool safetensors_save(const char *path, const StWrite *w);
+/* The same for one file under several paths, in this order: path[0] is written,
+ * the others are linked to it (file_link). Each is complete, and on the disk,
+ * before the next changes; after a failure the later ones are as they were. */
+bool safetensors_save_as(const char *const *path, int paths, const StWrite *w);
 #endif

@@ -98,6 +98,69 @@ static int refuses(const char *path, const void *data, size_t bytes,
     return 1;
 }
 
+/* The number of names of a file. */
+static int links(const char *path)
+{
+    struct stat st;
+    REQUIRE(!stat(path, &st));
+    return (int)st.st_nlink;
+}
+
+TEST(file_link)
+{
+    char folder[PATHS], from[PATHS], to[PATHS], real[PATHS];
+    struct stat st;
+    new_folder(folder, "linked");
+    REQUIRE(file_replace(in_folder(from, "linked/from"), "new", 3));
+
+    // a new name, then in place of a file, then of the same file
+    in_folder(to, "linked/to");
+    REQUIRE(file_link(from, to, NULL, NULL));
+    EXPECT(has_text(to, "new") && links(to) == 2);
+    REQUIRE(file_replace(to, "other", 5) && links(from) == 1);
+    REQUIRE(file_link(from, to, NULL, NULL) && file_link(from, to, NULL, NULL));
+    EXPECT(has_text(to, "new") && links(to) == 2);
+
+    // its own permissions stay, so it is a copy
+    REQUIRE(file_replace(to, "other", 5) && !chmod(to, 0640));
+    REQUIRE(file_link(from, to, NULL, NULL));
+    EXPECT(has_text(to, "new") && links(to) == 1 && links(from) == 1);
+    EXPECT(!stat(to, &st) && (st.st_mode & 07777) == 0640);
+
+    // a symbolic link stays; its target is replaced
+    REQUIRE(file_replace(in_folder(real, "linked/real"), "old", 3));
+    REQUIRE(!unlink(to) && !symlink("real", to));
+    REQUIRE(file_link(from, to, NULL, NULL));
+    EXPECT(!lstat(to, &st) && S_ISLNK(st.st_mode) && has_text(real, "new"));
+    // the source may be one too
+    REQUIRE(file_link(to, in_folder(real, "linked/third"), NULL, NULL));
+    EXPECT(!lstat(real, &st) && S_ISREG(st.st_mode) && has_text(real, "new"));
+
+    EXPECT_FAIL(file_link(from, in_folder(real, "linked/no/x"), NULL, NULL),
+                "linked/no/x: No such file or directory");
+    EXPECT_FAIL(file_link(from, folder, NULL, NULL),
+                "linked: it exists and is not a regular file");
+    EXPECT_INT(count_files(folder, ".tmp."), 0);
+}
+
+/* On another file system the name is a copy. */
+TEST(file_link_across)
+{
+    char folder[PATHS], from[PATHS], to[] = "/dev/shm/segengine.XXXXXX";
+    struct stat a, b;
+    int fd = mkstemp(to);
+    if (fd < 0) SKIP("/dev/shm cannot be written");
+    close(fd);
+    new_folder(folder, "across");
+    REQUIRE(file_replace(in_folder(from, "across/from"), "new", 3));
+    REQUIRE(!chmod(from, 0600) && !stat(from, &a) && !stat(to, &b));
+    bool ok = file_link(from, to, NULL, NULL);
+    bool same = has_text(to, "new");
+    unlink(to);
+    EXPECT(ok && same);
+    if (a.st_dev == b.st_dev) SKIP("the scratch folder is in /dev/shm");
+}
+
 TEST(file_read)
 {
     Arena mem = {0};

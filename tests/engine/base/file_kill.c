@@ -29,8 +29,9 @@ static bool fill_with(void *ctx, int i, void *out)
     return true;
 }
 
-/* Saves three tensors of one version, named in the metadata. */
-static bool save(const char *path, int version)
+/* Saves three tensors of one version, named in the metadata, under these
+ * paths. */
+static bool save_as(const char *const *path, int paths, int version)
 {
     static const StTensor tensor[] = {
         {.name = "a", .type = ST_U8, .axes = 1, .shape = {30000}},
@@ -40,9 +41,34 @@ static bool save(const char *path, int version)
     char text[16];
     snprintf(text, sizeof text, "%d", version);
     MetaPair pair = {"version", text};
-    return safetensors_save(
-        path, &(StWrite){tensor, 3, &pair, 1, fill_with, &version});
+    return safetensors_save_as(
+        path, paths, &(StWrite){tensor, 3, &pair, 1, fill_with, &version});
 }
+
+static bool save(const char *path, int version)
+{
+    return save_as(&path, 1, version);
+}
+
+/* Writes FOLDER/n.w.safetensors or b.w.safetensors next to `path`. */
+static const char *beside(char *name, const char *path, char which)
+{
+    snprintf(name, PATHS + 32, "%.*s%c.w.safetensors",
+             (int)(path_tail(path) - path), path, which);
+    return name;
+}
+
+/* Saves n, b and then `path` as one file: the numbered, the best and the last
+ * checkpoint of an epoch. */
+static bool save_names(const char *path, int version)
+{
+    char n[PATHS + 32], b[PATHS + 32];
+    return save_as(
+        (const char *const[]){beside(n, path, 'n'), beside(b, path, 'b'), path},
+        3, version);
+}
+
+typedef bool SaveFn(const char *path, int version);
 
 /* Returns the version of an intact file; 0: no file, -1: damaged. */
 static int version_of(const char *path)
@@ -56,22 +82,24 @@ static int version_of(const char *path)
     return version;
 }
 
-/* Counts files other than w.safetensors in a folder, after a cleanup. */
+/* Counts files other than [nb.]w.safetensors in a folder, after a cleanup. */
 static int left_over(const char *folder, int *stale)
 {
     int count = 0;
     REQUIRE(file_clean(folder, stale));
     DIR *dir = opendir(folder);
     REQUIRE(dir);
-    for (struct dirent *e; (e = readdir(dir));)
-        count += *e->d_name != '.' && strcmp(e->d_name, "w.safetensors");
+    for (struct dirent *e; (e = readdir(dir));) {
+        const char *name = strstr(e->d_name, "w.safetensors");
+        count += *e->d_name != '.' && !(name && !strcmp(name, "w.safetensors"));
+    }
     closedir(dir);
     return count;
 }
 
 /* Starts a child that stops before it saves version 2; it exits with 0 on
  * success, 1 after a failure with a reason that names the file, else 3. */
-static pid_t start(const char *path)
+static pid_t start(const char *path, SaveFn *saves)
 {
     fflush(stdout);
     pid_t pid = fork();
@@ -80,7 +108,7 @@ static pid_t start(const char *path)
     if (!pid) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL)) _exit(UNSTEPPED);
         raise(SIGSTOP);
-        if (save(path, 2)) _exit(0);
+        if (saves(path, 2)) _exit(0);
         _exit(strstr(err_text(), "w.safetensors") ? 1 : 3);
     }
 
@@ -106,15 +134,30 @@ static bool step(pid_t pid, int *status)
 }
 
 /* Prepares FOLDER/w.safetensors of version 1, or an empty folder. */
-static void begin(const char *folder, char *path, bool old)
+static void begin(const char *folder, char *path, bool old, SaveFn *saves)
 {
+    char name[PATHS + 32];
     REQUIRE(file_mkdirs(folder));
     snprintf(path, PATHS + 16, "%s/w.safetensors", folder);
     unlink(path);
-    if (old) REQUIRE(save(path, 1));
+    unlink(beside(name, path, 'n'));
+    unlink(beside(name, path, 'b'));
+    if (old) REQUIRE(saves(path, 1));
 }
 
-static void kill_everywhere(const char *name, bool old)
+/* Each name is complete, and no older than the names after it. */
+static void check_names(const char *path, int k, int version, int old)
+{
+    char name[PATHS + 32];
+    const int n = version_of(beside(name, path, 'n'));
+    const int b = version_of(beside(name, path, 'b'));
+    const bool whole = (n == 2 || n == old) && (b == 2 || b == old);
+    if (!whole || n < b || b < version)
+        test_failed(__FILE__, __LINE__, "stop %d: versions %d, %d, %d (%s)", k,
+                    n, b, version, err_text());
+}
+
+static void kill_everywhere(const char *name, bool old, SaveFn *saves)
 {
     char folder[PATHS], path[PATHS + 16];
     int seen[3] = {0}, stale_drafts = 0, status = 0;
@@ -123,8 +166,8 @@ static void kill_everywhere(const char *name, bool old)
 
     for (int k = 1; !ended; k++) {
         REQUIRE(k < CALLS);
-        begin(folder, path, old);
-        pid_t pid = start(path);
+        begin(folder, path, old, saves);
+        pid_t pid = start(path, saves);
         int at = 0;
         while (!ended && at < k) ended = !step(pid, &status), at++;
         if (!ended) {
@@ -137,6 +180,7 @@ static void kill_everywhere(const char *name, bool old)
                         version, err_text());
         else
             seen[version]++;
+        if (saves == save_names) check_names(path, k, version, old);
         EXPECT_INT(left_over(folder, &stale), 0);
         stale_drafts += stale;
     }
@@ -152,12 +196,18 @@ static void kill_everywhere(const char *name, bool old)
 
 TEST(file_killed_at_every_call)
 {
-    kill_everywhere("killed_over", true);
+    kill_everywhere("killed_over", true, save);
 }
 
 TEST(file_killed_at_every_call_of_the_first)
 {
-    kill_everywhere("killed_first", false);
+    kill_everywhere("killed_first", false, save);
+}
+
+TEST(file_killed_at_every_call_of_names)
+{
+    kill_everywhere("killed_names", true, save_names);
+    kill_everywhere("killed_first_names", false, save_names);
 }
 
 #ifdef __x86_64__
@@ -165,7 +215,7 @@ TEST(file_killed_at_every_call_of_the_first)
 // calls that can fail on a disk, a quota or a network file system
 static const long fallible[] = {
     SYS_openat, SYS_pwrite64,   SYS_fsync,  SYS_close, SYS_rename, SYS_pread64,
-    SYS_fstat,  SYS_newfstatat, SYS_statfs, SYS_flock, SYS_fchmod,
+    SYS_fstat,  SYS_newfstatat, SYS_statfs, SYS_flock, SYS_fchmod, SYS_linkat,
 };
 
 /* A signal interrupts only calls that wait for the disk. */
@@ -181,9 +231,10 @@ static bool is_fallible(long call, int error)
 /* Runs a save in which the k-th fallible call, and all later ones if `on`,
  * fails with `error` without being made; error 0: it writes half of its data.
  * False if there were fewer than k. *code is the child's exit code. */
-static bool failing(const char *path, int k, int error, bool on, int *code)
+static bool failing(const char *path, SaveFn *saves, int k, int error, bool on,
+                    int *code)
 {
-    pid_t pid = start(path);
+    pid_t pid = start(path, saves);
     struct user_regs_struct r;
     int count = 0, status;
 
@@ -213,8 +264,8 @@ TEST(file_order_of_calls)
     int status, n = 0;
 
     snprintf(folder, sizeof folder, "%s/order", test_folder());
-    begin(folder, path, true);
-    pid_t pid = start(path);
+    begin(folder, path, true, save);
+    pid_t pid = start(path, save);
 
     while (step(pid, &status)) {
         REQUIRE(!ptrace(PTRACE_GETREGS, pid, NULL, &r));
@@ -230,7 +281,7 @@ TEST(file_order_of_calls)
     EXPECT_TEXT(order, "wsrns");
 }
 
-TEST(file_fails_at_every_call)
+static void fail_everywhere(const char *name, SaveFn *saves)
 {
     static const struct {
         int error;
@@ -241,15 +292,16 @@ TEST(file_fails_at_every_call)
                 {EINTR, false},
                 {0, false}};
     char folder[PATHS], path[PATHS + 16];
-    snprintf(folder, sizeof folder, "%s/failed", test_folder());
+    snprintf(folder, sizeof folder, "%s/%s", test_folder(), name);
 
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         int codes[2] = {0}, code;
         bool more = true;
         for (int k = 1; more; k++) {
             REQUIRE(k < CALLS);
-            begin(folder, path, true);
-            more = failing(path, k, rows[row].error, rows[row].on, &code);
+            begin(folder, path, true, saves);
+            more =
+                failing(path, saves, k, rows[row].error, rows[row].on, &code);
             REQUIRE(code == 0 || code == 1);
             codes[code]++;
             int version = version_of(path), stale;
@@ -258,6 +310,7 @@ TEST(file_fails_at_every_call)
                 test_failed(__FILE__, __LINE__,
                             "error %d at call %d: version %d, exit %d",
                             rows[row].error, k, version, code);
+            if (saves == save_names) check_names(path, k, version, 1);
             EXPECT_INT(left_over(folder, &stale), 0);
             EXPECT_INT(stale, 0);
         }
@@ -266,6 +319,16 @@ TEST(file_fails_at_every_call)
         bool harmless = !rows[row].error || rows[row].error == EINTR;
         EXPECT(harmless ? codes[1] == 0 : codes[1] > 5);
     }
+}
+
+TEST(file_fails_at_every_call)
+{
+    fail_everywhere("failed", save);
+}
+
+TEST(file_fails_at_every_call_of_names)
+{
+    fail_everywhere("failed_names", save_names);
 }
 
 #endif
@@ -277,7 +340,7 @@ TEST(file_killed_at_random)
     uint32_t state = 12345;
 
     snprintf(folder, sizeof folder, "%s/random", test_folder());
-    begin(folder, path, true);
+    begin(folder, path, true, save);
 
     for (int i = 0; i < rounds; i++) {
         int tell[2], last = 0, done;
