@@ -64,10 +64,11 @@ static bool entries_add(Entries *e, Arena *mem, const char *prefix,
 
 /* Lists the tensors of a file of this session, sorted by name; with moments and
  * average if `full`. Strings and list live in `mem`. */
-static bool entries_make(const Session *s, bool full, Arena *mem, Entries *e)
+static bool entries_make(const SessionData *s, bool full, Arena *mem,
+                         Entries *e)
 {
-    const Params *p = session_params((Session *)s);
-    const char *average = session_has_ema(s) ? ema_prefix : swa_prefix;
+    const Params *p = s->params;
+    const char *average = s->ema ? ema_prefix : swa_prefix;
     if (full && !p->states)
         return fail_usage("a network that is not trained has no optimiser "
                           "state");
@@ -98,12 +99,6 @@ static bool entries_make(const Session *s, bool full, Arena *mem, Entries *e)
     return true;
 }
 
-/* Reads one entry from the session, in user order. */
-static bool entry_read(const Params *p, const Entry *e, double *user)
-{
-    return params_read(p, e->param, e->block, e->state, user);
-}
-
 /* Writes one entry to the session. */
 static bool entry_write(const Params *p, const Entry *e, const double *user)
 {
@@ -112,12 +107,18 @@ static bool entry_write(const Params *p, const Entry *e, const double *user)
 
 /* Values must be finite: otherwise the fault would show much later, in a
  * prediction. A moment may overflow in a good run (v is a square). */
-static bool entry_finite(const Entry *e, const double *user, int64_t count)
+static bool entry_finite(const Entry *e, Dtype type, const void *user,
+                         int64_t count)
 {
-    for (int64_t i = 0; e->block != PARAM_STATE && i < count; i++)
-        if (!isfinite(user[i]))
+    const float *floats = user;
+    const double *doubles = user;
+    if (e->block == PARAM_STATE) return true;
+    for (int64_t i = 0; i < count; i++) {
+        const double v = type == F64 ? doubles[i] : (double)floats[i];
+        if (!isfinite(v))
             return fail_data("%s is not finite (%g at element %lld)", e->name,
-                             user[i], (long long)i);
+                             v, (long long)i);
+    }
     return true;
 }
 
@@ -132,16 +133,14 @@ static int64_t params_most(const Params *p)
 
 // -- saving -------------------------------------------------------------------
 
-/* Context of `fill`: the session's parameters, and room for one of them. */
+/* Context of `fill`. */
 typedef struct Source {
     const Params *params;
     const Entries *entries;
-    double *user;
     const Extra *extra; // after the entries
 } Source;
 
-/* Supplies tensor i to the writer, in the backend's real type; the intermediate
- * doubles are exact for both types. */
+/* Supplies tensor i to the writer, in the backend's real type. */
 static bool fill(void *ctx, int i, void *out)
 {
     const Source *s = ctx;
@@ -155,9 +154,11 @@ static bool fill(void *ctx, int i, void *out)
 
     const Entry *e = s->entries->list + i;
     int64_t count = numel(s->params->list[e->param].dim);
-    if (!entry_read(s->params, e, s->user)) return false;
+    const Dtype real = s->params->be->real;
+    if (!params_read_real(s->params, e->param, e->block, e->state, out))
+        return false;
 
-    if (!entry_finite(e, s->user, count)) {
+    if (!entry_finite(e, real, out, count)) {
         // values in a session are not input data: training made them
         char why[ERR_MAX];
         snprintf(why, sizeof why, "%s", err_text());
@@ -165,13 +166,6 @@ static bool fill(void *ctx, int i, void *out)
                              "weaker changes of the data",
                              why);
     }
-
-    if (s->params->be->real == F64) {
-        memcpy(out, s->user, (size_t)count * sizeof(double));
-        return true;
-    }
-    float *y = out;
-    for (int64_t k = 0; k < count; k++) y[k] = (float)s->user[k];
     return true;
 }
 
@@ -185,20 +179,19 @@ static bool own_key(const char *key)
 
 /* Collects the caller's pairs and the own ones in w->pair (in `mem`); the
  * writer sorts them. */
-static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
-                       StWrite *w)
+static bool pairs_make(const Meta *m, bool full, const SessionData *s,
+                       Arena *mem, StWrite *w)
 {
     int given = m ? m->count : 0;
-    StepState state = session_state(s);
+    const StepState state = s->state;
     const struct {
         const char *key;
         int64_t value;
         bool there;
-    } number[] = {
-        {"steps", state.count, true},
-        {"steps_start", state.start, full && state.start},
-        {"loss_scale", (int64_t)state.scale.by, full && session_scaled(s)},
-        {"loss_scale_steps", state.scale.good, full && session_scaled(s)}};
+    } number[] = {{"steps", state.count, true},
+                  {"steps_start", state.start, full && state.start},
+                  {"loss_scale", (int64_t)state.scale.by, full && s->scaled},
+                  {"loss_scale_steps", state.scale.good, full && s->scaled}};
 
     enum { NUMBERS = sizeof number / sizeof *number };
     MetaPair *pair = ARENA_NEW(mem, MetaPair, given + 2 + NUMBERS);
@@ -227,28 +220,35 @@ static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
     return true;
 }
 
-bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
-                 int extras, Arena *mem, StWrite *w)
+bool session_data(Session *s, SessionData *d)
 {
-    Entries *e = ARENA_NEW(mem, Entries, 1);
-    Source *source = ARENA_NEW(mem, Source, 1);
-    if (!e || !source) return false;
-    const Params *params = session_params(s);
-    *source = (Source){.params = params, .entries = e, .extra = extra};
-    *w = (StWrite){.fill = fill, .ctx = source};
-
     // the count is of collected steps, the weights are of queued ones
     if (session_under_way(s))
         return fail_usage("%d step%s under way: collect them before saving",
                           session_under_way(s),
                           session_under_way(s) == 1 ? " is" : "s are");
+    *d = (SessionData){.params = session_params(s),
+                       .ema = session_has_ema(s),
+                       .scaled = session_scaled(s),
+                       .state = session_state(s)};
+    return true;
+}
+
+bool saving_make(const SessionData *s, bool full, const Meta *m,
+                 const Extra *extra, int extras, Arena *mem, StWrite *w)
+{
+    Entries *e = ARENA_NEW(mem, Entries, 1);
+    Source *source = ARENA_NEW(mem, Source, 1);
+    if (!e || !source) return false;
+    const Params *params = s->params;
+    *source = (Source){.params = params, .entries = e, .extra = extra};
+    *w = (StWrite){.fill = fill, .ctx = source};
     if (!entries_make(s, full, mem, e) || !pairs_make(m, full, s, mem, w))
         return false;
-    source->user = ARENA_NEW(mem, double, params_most(params));
 
     // the writer sets the offset of each tensor and the checksums
     StTensor *tensor = ARENA_NEW(mem, StTensor, (int64_t)e->count + extras + 1);
-    if (!source->user || !tensor) return false;
+    if (!tensor) return false;
 
     for (int i = 0; i < e->count; i++) {
         const Param *p = params->list + e->list[i].param;
@@ -273,18 +273,21 @@ bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
 
 bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
 {
-    return checkpoint_save_with(path, s, full, m, NULL, 0);
+    return checkpoint_save_as(&path, 1, s, full, m, NULL, 0);
 }
 
-bool checkpoint_save_with(const char *path, Session *s, bool full,
-                          const Meta *m, const Extra *extra, int extras)
+bool checkpoint_save_as(const char *const *path, int paths, Session *s,
+                        bool full, const Meta *m, const Extra *extra,
+                        int extras)
 {
     Arena mem = {0};
+    SessionData data;
     StWrite w;
     // a failure in writing names the path itself
-    bool ok = saving_make(s, full, m, extra, extras, &mem, &w)
-                  ? safetensors_save(path, &w)
-                  : within("%s", path);
+    bool ok = session_data(s, &data) &&
+                      saving_make(&data, full, m, extra, extras, &mem, &w)
+                  ? safetensors_save_as(path, paths, &w)
+                  : within("%s", path[0]);
     arena_release(&mem);
     return ok;
 }
@@ -632,7 +635,7 @@ static bool walk(const Loading *l, bool set)
         int64_t count = numel(l->params->list[e->param].dim);
         if (e->from < 0) continue; // of a partial load
         if (!safetensors_read_f64(&l->file, e->from, l->user)) return false;
-        if (!entry_finite(e, l->user, count))
+        if (!entry_finite(e, F64, l->user, count))
             return within("%s: checkpoint", l->path);
         if (set && !entry_write(l->params, e, l->user)) return false;
     }
@@ -652,7 +655,8 @@ static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
     l->wanted = wanted;
     l->path = path;
     l->params = session_params(s);
-    TRY(entries_make(s, full, &own, &l->entries));
+    const SessionData data = {.params = l->params, .ema = session_has_ema(s)};
+    TRY(entries_make(&data, full, &own, &l->entries));
     TRY(checkpoint_open(path, &l->file));
     l->ema = !full && has_ema(&l->file);
     TRY(meta_copy(&l->file, mem, m));

@@ -35,18 +35,11 @@ typedef struct Extra {
     int64_t shape[ST_AXES];
     const float *data;
 } Extra;
-bool checkpoint_save_with(const char *path, Session *s, bool full,
-                          const Meta *m, const Extra *extra, int extras);
-
-/* Copies the checkpoint of the session at this moment to memory, to be written
- * when the disk has room; NULL with a reason. The session may go on or be
- * closed. */
-typedef struct KeptCheckpoint KeptCheckpoint;
-KeptCheckpoint *checkpoint_keep(Session *s, bool full, const Meta *m);
-/* Writes it; the bytes are those of a checkpoint_save at the time of the
- * copy. */
-bool checkpoint_save_kept(const char *path, const KeptCheckpoint *k);
-void checkpoint_drop(KeptCheckpoint *k); /* NULL is fine */
+/* Writes one file under several paths, in this order: see
+ * safetensors_save_as. */
+bool checkpoint_save_as(const char *const *path, int paths, Session *s,
+                        bool full, const Meta *m, const Extra *extra,
+                        int extras);
 
 /* Reads and verifies the whole file, then sets the session's parameters (and
  * moments and step count if `full`; a file without moments is then an error).

@@ -318,16 +318,29 @@ Tensor params_tensor(const Params *p, int i, ParamBlock block, int state)
 
 /* Reading and writing use a host copy in memory order and real type; doubles in
  * user order are exact for both real types. */
-bool params_read(const Params *p, int i, ParamBlock block, int state,
-                 double *user)
+static bool read_as(const Params *p, int i, ParamBlock block, int state,
+                    Dtype type, void *user)
 {
     Tensor t = params_tensor(p, i, block, state), host = t;
     size_t bytes = tensor_bytes(&t);
     host.data = mem_alloc(bytes);
     bool ok = host.data && p->be->download(p->dev, host.data, t.data, bytes);
-    if (ok) tensor_to_user_f64(&host, user);
+    if (ok && type == F32) tensor_to_user(&host, user);
+    if (ok && type == F64) tensor_to_user_f64(&host, user);
     mem_free(host.data);
     return ok || within("%s", p->list[i].name);
+}
+
+bool params_read(const Params *p, int i, ParamBlock block, int state,
+                 double *user)
+{
+    return read_as(p, i, block, state, F64, user);
+}
+
+bool params_read_real(const Params *p, int i, ParamBlock block, int state,
+                      void *user)
+{
+    return read_as(p, i, block, state, p->be->real, user);
 }
 
 bool params_write(const Params *p, int i, ParamBlock block, int state,

@@ -104,4 +104,8 @@ bool params_read(const Params *p, int i, ParamBlock block, int state,
                  double *user);
 bool params_write(const Params *p, int i, ParamBlock block, int state,
                   const double *user);
+/* params_read in the backend's real type: `user` has numel floats or
+ * doubles. */
+bool params_read_real(const Params *p, int i, ParamBlock block, int state,
+                      void *user);
 #endif

@@ -10,11 +10,12 @@
 #include "engine/api/segengine.h"
 #include "engine/base/file.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/snapshot.h"
 #include "engine/onnx/onnx.h"
 #include "lua/bind/bind.h"
 #include <string.h>
 
-enum { MAX_PAIRS = 64 };
+enum { MAX_PAIRS = 64, MAX_PATHS = 8 };
 
 /* An arena that Lua collects: memory for the duration of a call. */
 static int arena_gc(lua_State *L)
@@ -90,53 +91,102 @@ static int read_extra(lua_State *L, int arg, Extra extra[MAX_FEEDS])
     return n;
 }
 
+/* A path or a list of paths at `arg`; -> their number. The values on the Lua
+ * stack keep the strings alive. */
+static int read_paths(lua_State *L, int arg, const char *path[MAX_PATHS])
+{
+    if (!lua_istable(L, arg)) {
+        path[0] = luaL_checkstring(L, arg);
+        return 1;
+    }
+    const lua_Integer count = luaL_len(L, arg);
+    if (count < 1 || count > MAX_PATHS)
+        raise_usage(L, "%d paths, want 1 to %d", (int)count, MAX_PATHS);
+    for (int i = 0; i < count; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        path[i] = luaL_checkstring(L, -1);
+        lua_pop(L, 1); // the table keeps it alive
+    }
+    return (int)count;
+}
+
 /* checkpoint.save(path, session, full, {key = text}, {name = array}): weights
  * and running statistics; with `full` also moments and step count; the arrays
  * as tensors batch.<name>. Written to a temporary file, flushed, read back,
- * renamed: when it raises, the previous file is intact. */
+ * renamed: when it raises, the previous file is intact. `path` may be a list of
+ * paths, of which the later ones are linked to the first, in this order. */
 static int l_save(lua_State *L)
 {
     MetaPair pair[MAX_PAIRS];
     Extra extra[MAX_FEEDS];
-    const char *path = luaL_checkstring(L, 1);
+    const char *path[MAX_PATHS];
+    const int paths = read_paths(L, 1, path);
     Session *s = check_session(L, 2);
     bool full = lua_toboolean(L, 3);
     Meta m = read_meta(L, 4, pair);
     int extras = read_extra(L, 5, extra);
-    if (!checkpoint_save_with(path, s, full, &m, extra, extras))
+    if (!checkpoint_save_as(path, paths, s, full, &m, extra, extras))
         return raise_error(L);
     return 0;
 }
 
-static int kept_gc(lua_State *L)
+/* Also k:close(): waits for a write under way. */
+static int snapshot_gc(lua_State *L)
 {
-    KeptCheckpoint **k = luaL_checkudata(L, 1, "seg.kept");
-    checkpoint_drop(*k);
+    Snapshot **k = luaL_checkudata(L, 1, "seg.snapshot");
+    snapshot_free(*k);
     *k = NULL;
     return 0;
 }
 
-/* checkpoint.keep(session, full, {key = text}) -> the contents that save()
- * would write, held in memory; raises without enough memory. k:close() frees
- * it. */
-static int l_keep(lua_State *L)
+static Snapshot *check_snapshot(lua_State *L)
 {
-    MetaPair pair[MAX_PAIRS];
-    Session *s = check_session(L, 1);
-    bool full = lua_toboolean(L, 2);
-    Meta m = read_meta(L, 3, pair);
-    KeptCheckpoint **k = new_object(L, "seg.kept", sizeof *k);
-    *k = checkpoint_keep(s, full, &m);
+    Snapshot **k = luaL_checkudata(L, 1, "seg.snapshot");
+    if (!*k) raise_usage(L, "this snapshot is closed");
+    return *k;
+}
+
+/* checkpoint.snapshot() -> an empty snapshot, see snapshot.h */
+static int l_snapshot(lua_State *L)
+{
+    Snapshot **k = new_object(L, "seg.snapshot", sizeof *k);
+    *k = snapshot_new();
     return *k ? 1 : raise_error(L);
 }
 
-/* k:save(path): writes the file that save() would have written at keep() */
-static int l_save_kept(lua_State *L)
+/* k:take(session, full, {key = text}): copies what save() would write; raises
+ * without enough memory */
+static int l_take(lua_State *L)
 {
-    KeptCheckpoint **k = luaL_checkudata(L, 1, "seg.kept");
-    const char *path = luaL_checkstring(L, 2);
-    if (!*k) raise_usage(L, "this checkpoint is closed");
-    return checkpoint_save_kept(path, *k) ? 0 : raise_error(L);
+    MetaPair pair[MAX_PAIRS];
+    Snapshot *k = check_snapshot(L);
+    Session *s = check_session(L, 2);
+    bool full = lua_toboolean(L, 3);
+    Meta m = read_meta(L, 4, pair);
+    return snapshot_take(k, s, full, &m) ? 0 : raise_error(L);
+}
+
+/* k:write(path or paths): begins to write the files that save() would have
+ * written at take(), in a thread */
+static int l_write(lua_State *L)
+{
+    const char *path[MAX_PATHS];
+    Snapshot *k = check_snapshot(L);
+    const int paths = read_paths(L, 2, path);
+    return snapshot_write(k, path, paths) ? 0 : raise_error(L);
+}
+
+/* k:done() -> whether the write has ended */
+static int l_done(lua_State *L)
+{
+    lua_pushboolean(L, snapshot_done(check_snapshot(L)));
+    return 1;
+}
+
+/* k:wait(): waits for the end of the write; raises why it failed */
+static int l_wait(lua_State *L)
+{
+    return snapshot_wait(check_snapshot(L)) ? 0 : raise_error(L);
 }
 
 /* checkpoint.note(path, {key = text}): adds these texts to the metadata of a
@@ -396,18 +446,19 @@ void bind_checkpoint(lua_State *L)
     static const luaL_Reg none[] = {{NULL, NULL}};
     static const luaL_Reg lock[] = {
         {"close", lock_gc}, {"there", lock_there}, {NULL, NULL}};
-    static const luaL_Reg kept[] = {
-        {"save", l_save_kept}, {"close", kept_gc}, {NULL, NULL}};
+    static const luaL_Reg snapshot[] = {
+        {"take", l_take}, {"write", l_write},     {"done", l_done},
+        {"wait", l_wait}, {"close", snapshot_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {
-        {"save", l_save},     {"load", l_load},
-        {"import", l_import}, {"meta", l_meta},
-        {"verify", l_verify}, {"newest", l_newest},
-        {"lock", l_lock},     {"tensors", l_tensors},
-        {"batch", l_batch},   {"holder", l_holder},
-        {"onnx", l_onnx},     {"note", l_note},
-        {"keep", l_keep},     {NULL, NULL}};
+        {"save", l_save},         {"load", l_load},
+        {"import", l_import},     {"meta", l_meta},
+        {"verify", l_verify},     {"newest", l_newest},
+        {"lock", l_lock},         {"tensors", l_tensors},
+        {"batch", l_batch},       {"holder", l_holder},
+        {"onnx", l_onnx},         {"note", l_note},
+        {"snapshot", l_snapshot}, {NULL, NULL}};
 
-    new_type(L, "seg.kept", kept, kept_gc);
+    new_type(L, "seg.snapshot", snapshot, snapshot_gc);
     new_type(L, "seg.arena", none, arena_gc);
     new_type(L, "seg.safetensors", none, file_gc);
     new_type(L, "seg.lock", lock, lock_gc);

@@ -5,6 +5,7 @@
  * and accumulation of a step. Output values are copies in user order; no Lua
  * object points into a plan. */
 #include "engine/base/clock.h"
+#include "engine/checkpoint/snapshot.h"
 #include "lua/bind/bind.h"
 #include <stdio.h>
 #include <string.h>
@@ -499,18 +500,18 @@ static int l_draw(lua_State *L)
 /* == facts ============================================================= */
 
 /* s:facts() -> {device=, threads=, count=, ahead=, pool_bytes=, trained=,
- * running=, param_bytes=, copy_s=, update_s=, transport=}: `transport` is that
- * of the all-reduce between GPUs ("" without one), `count` the updates of all
- * collected steps, `ahead` how many steps are worth queueing ahead,
- * `pool_bytes` the memory that plans share, `param_bytes` parameters with
- * gradients and moments */
+ * running=, param_bytes=, snapshot_bytes=, copy_s=, update_s=, transport=}:
+ * `transport` is that of the all-reduce between GPUs ("" without one), `count`
+ * the updates of all collected steps, `ahead` how many steps are worth queueing
+ * ahead, `pool_bytes` the memory that plans share, `param_bytes` parameters
+ * with gradients and moments, `snapshot_bytes` the host memory of a snapshot */
 static int l_facts(lua_State *L)
 {
     Session *s = check_session(L, 1);
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
 
-    lua_createtable(L, 0, 11);
+    lua_createtable(L, 0, 12);
     set_text(L, "transport", session_transport(s));
     set_number(L, "copy_s", check_handle(L, 1)->copy_s);
     set_number(L, "update_s", session_update_s(s));
@@ -528,6 +529,7 @@ static int l_facts(lua_State *L)
         {"param_bytes",
          (int64_t)params_bytes(p, real, p->grad != NULL, p->states) +
              (p->average ? p->total * (int64_t)dtype_bytes(real) : 0)},
+        {"snapshot_bytes", (int64_t)snapshot_bytes(p)},
     };
     for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
         lua_pushinteger(L, fact[i].value);

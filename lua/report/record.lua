@@ -19,6 +19,7 @@ local picture = require "seg.report.picture"
 local plans = require "seg.inspect.plan"
 local report = require "seg.report.report"
 local samples = require "seg.train.samples"
+local saving = require "seg.train.saving"
 local sheet = require "seg.report.sheet"
 local show = require "seg.show"
 local tfevents = require "seg.report.tfevents"
@@ -363,6 +364,8 @@ local function note_end(run, ok, code)
   show.on_look = nil
   -- a signal while data is opened ends the command by an error, but is no failure
   local stopped = not ok and kind == "failure" and sys.stopped()
+  -- the checkpoint of an epoch that was shown
+  if not ok and not run.gone then pcall(saving.join, run) end
   local state = not ok and (kind == "diverged" and kind or stopped and "stopped" or "failed")
     or rec and rec.state == "finished" and "finished" or "stopped"
   if rec then

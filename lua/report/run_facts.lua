@@ -132,6 +132,8 @@ function M.read(path)
   f.name = f.recipe .. "/" .. path:match("([^/]+)$")
   local last = m and m.sessions and m.sessions[#m.sessions] or {}
   f.epoch = math.tointeger(tonumber(meta.epoch)) or #f.rows
+  -- a checkpoint is written while the next epoch runs
+  if f.state == "running" then f.epoch = math.max(f.epoch, #f.rows) end
   f.epochs = last.epochs or math.tointeger(tonumber(f.config.epochs)) or f.epoch
   local row = f.rows[#f.rows] or {}
   f.loss, f.valid_loss = tonumber(row.train_loss), tonumber(row.valid_loss)

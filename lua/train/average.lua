@@ -13,7 +13,7 @@ local evaluate = require "seg.evaluate.evaluate"
 local opened = require "seg.data.opened"
 local ranks = require "seg.train.ranks"
 local show = require "seg.show"
-local state = require "seg.train.state"
+local saving = require "seg.train.saving"
 local util = require "seg.util"
 local early_stopping = require "seg.train.early_stopping"
 
@@ -108,8 +108,7 @@ function M.finish(run)
     text = string.format(", valid %s %s", r.best[1], util.fixed(value))
   end
   show.line("swa: mean of %s%s%s", util.plural(s.swa, "epoch"), text, best and "  best" or "")
-  state.save(run, "swa", true)
-  if best then state.save_best(run, true) end
+  saving.save(run, { "swa", best and "checkpoint_best" or nil }, true)
   return true
 end
 

@@ -17,7 +17,7 @@ local optim = require "seg.recipe.optim"
 local ranks = require "seg.train.ranks"
 local recipes = require "seg.recipe.recipe"
 local show = require "seg.show"
-local state = require "seg.train.state"
+local saving = require "seg.train.saving"
 local util = require "seg.util"
 
 local none, fail = util.none, util.fail
@@ -266,7 +266,7 @@ function M.finish(run)
       return 128 + signal
     end
     s.round, s.clustered = s.round + 1, not more
-    state.save(run, "checkpoint_last")
+    saving.save(run, { "checkpoint_last" })
   end
   return nil
 end

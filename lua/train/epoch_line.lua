@@ -32,6 +32,7 @@ end
 -- all-reduce.
 function M.texts(run, row, o)
   local validation = row.valid_s >= 0.05 and " + " .. util.duration(row.valid_s) or ""
+  local saving = row.save_s >= 0.05 and " + " .. util.duration(row.save_s) .. " saving" or ""
   local function line(brief)
     local function made_of(values)
       local text = not brief.parts and values and loss_parts.text(run.recipe, values)
@@ -48,7 +49,7 @@ function M.texts(run, row, o)
     table.move(metric_parts(run, row, not brief.each, brief.others), 1, 99, #parts + 1, parts)
     local waits = not brief.waits and advice.waits(row.seconds, row.wait_s, row.copy_s)
     parts[#parts + 1] = util.duration(row.seconds) .. (waits and " (" .. waits .. ")" or "")
-      .. validation
+      .. validation .. saving
     if ranks.count > 1 and not brief.ranks then
       -- with NCCL the GPUs wait for each other inside a step, which is not measured
       local known = not o.transport:match("^NCCL")

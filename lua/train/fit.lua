@@ -9,6 +9,7 @@ local core = require "seg.core"
 local aliases = require "seg.aliases"
 local advice = require "seg.train.advice"
 local average = require "seg.train.average"
+local best_weights = require "seg.train.best"
 local budget = require "seg.train.budget"
 local calibrate = require "seg.evaluate.calibrate"
 local clusters = require "seg.train.clusters"
@@ -36,6 +37,7 @@ local record = require "seg.report.record"
 local resuming = require "seg.train.resume"
 local run_folder = require "seg.report.run"
 local run_kind = require "seg.report.run_kind"
+local saving = require "seg.train.saving"
 local show = require "seg.show"
 local state = require "seg.train.state"
 local tally = require "seg.train.tally"
@@ -144,6 +146,7 @@ local function train_epoch(run)
       if not collect(run, parts, must) then break end
       if was_last then steps = steps - 1 end
     end
+    saving.poll(run)
     show.bar(label, s.seen - seen_before, samples - seen_before, started,
              string.format("loss %.4f", s.loss_sum / math.max(s.seen, 1)))
     progress.note(run, "train", s.epoch + 1, s.batch, batches, s.seen - seen_before,
@@ -262,13 +265,11 @@ local function end_epoch(run, started)
   ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
              "machines that compute differently cannot train together; set one SEG_ISA for all")
   try(run.csv.add, run.csv, row)
-  local saving = sys.clock()
-  if best then state.save_best(run) else state.save_kept(run) end
-  state.save(run, "checkpoint_last")
-  state.save_numbered(run)
-  row.save_s = sys.clock() - saving
+  local saved = sys.clock()
+  saving.epoch(run)
+  row.save_s = sys.clock() - saved
   gpu_usage.fill(run, row)
-  traces.mark("checkpoint", saving)
+  traces.mark("checkpoint", saved)
   try(run.csv.amend, run.csv, row)
   show.fit(epoch_line.texts(run, row, {
     losses = { train = tallied, valid = row.valid_loss and run.result.parts }, best = best,
@@ -377,12 +378,13 @@ end
 local function final_test(run)
   local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local s = run.state
+  saving.finish(run)
   local summary = { recipe = run.name, kind = run_kind.of_values(run.values), epochs = s.epoch,
                     stopped_early = s.ended or nil, seed = run.values.seed,
                     left_out = run.left_out }
   if part then
     local d = run.data[part]
-    weights = state.final_weights(run, true)
+    weights = best_weights.final_weights(run, true)
     local threshold, said = choose_threshold(run, weights)
     local cropped, beyond = pass.cropped(run.recipe, d.pipeline)
     local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
@@ -423,7 +425,7 @@ end
 
 -- Ends a run that has done its --steps. -> exit code
 local function with_steps(run)
-  state.save_kept(run, true)
+  saving.finish(run)
   footprint.report(run)
   show.line("stopped after %s as requested; continue with --resume %s",
             util.plural(run.session:facts().count, "step"), run.folder)
@@ -438,7 +440,7 @@ local function train_phase(run)
   while not s.ended and s.epoch - s.first < run.recipe.epochs do
     -- checked before an epoch: a resumed run that has reached the limit does nothing
     if told > 0 and s.epoch >= told then
-      state.save_kept(run, true)
+      saving.finish(run)
       show.line("stopped after epoch %d as requested; continue with --resume %s", s.epoch,
                 run.folder)
       return 0
@@ -448,8 +450,8 @@ local function train_phase(run)
     local whole, limit = train_epoch(run)
     if not whole or not end_epoch(run, started) then
       progress.clear(run)
-      state.save(run, "checkpoint_last")
-      state.save_kept(run, true)
+      saving.save(run, { "checkpoint_last" })
+      saving.finish(run)
       if limit then return with_steps(run) end
       local signal, called = ranks.stopped()
       show.line("%s: saved at epoch %d, batch %d; continue with --resume %s", called, s.epoch + 1,
@@ -537,7 +539,6 @@ local function work(run, resume)
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
     resuming.say_epochs(run)
     try(phase.put_aside, run)
-    state.settle_best(run)
   elseif ranks.writes() then
     sys.write(run.folder .. "/config.txt", config.text())
     sys.write(run.folder .. "/recipe.lua", run.text)
@@ -551,14 +552,9 @@ local function work(run, resume)
                                run.state.epoch)
     run.record = record.open(run)
   end
-  -- A folder that cannot be written fails here, before the first epoch. A run that was killed
-  -- between saving the best and the last checkpoint of an epoch has only the best.
-  if not newest or not newest:find("checkpoint_last", 1, true) then
-    state.save(run, "checkpoint_last")
-  end
-  -- a run killed between the last checkpoint and the numbered one lacks the numbered one
-  run.resumed_at = resume and run.state.epoch
-  state.save_numbered(run)
+  -- a folder that cannot be written fails here, before the first epoch
+  saving.complete(run, newest)
+  if resume then best_weights.settle(run) end
   sys.catch_signals()
 
   repeat
@@ -591,8 +587,8 @@ end
 -- The command train. `resume` is a folder or nil. -> exit code
 function M.train(r, name, text, resume)
   local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text,
-                values = config.ensure(), waited = 0, lost = 0, unsaved = {},
-                reported_bad = {}, state = state.new() }
+                values = config.ensure(), waited = 0, reported_bad = {}, state = state.new(),
+                saving = saving.new() }
   if not ranks.writes() then return work(run, resume) end
   return record.ended(run, pcall(traced, run, resume))
 end

@@ -207,12 +207,25 @@ local function largest(session)
   return most
 end
 
+-- Bytes of the snapshots that the run will take of its checkpoints.
+local function snapshots(run)
+  local v, s, epochs = run.values, run.state, run.epochs
+  if not ranks.writes() or run.saving.in_place then return 0 end
+  if v.until_epoch > 0 then epochs = math.min(epochs, v.until_epoch) end
+  if v.steps > 0 then
+    local batches = run.data.train.loader:batches()
+    epochs = math.min(epochs, v.steps // math.ceil(batches / run.recipe.accumulate))
+  end
+  local count = math.max(0, math.min(epochs - s.epoch, run.saving.most))
+  return count * run.session:facts().snapshot_bytes
+end
+
 -- Memory of this machine that the run will still allocate after its data are open, by purpose, in
 -- bytes, and `total`.
 function M.to_come(run)
   local v, r, plans = config.ensure(), run.recipe, require "seg.inspect.plan"
   local out = { arena = 0, train = 0, stitched = 0, changed = 0, made = 0,
-                saving = 12 * largest(run.session) }
+                saving = 12 * largest(run.session), snapshots = snapshots(run) }
   local cpu = run.session:facts().device ~= "cuda"
   for _, part in ipairs { "train", "valid", "test" } do
     local d = run.data[part]
@@ -236,7 +249,7 @@ function M.to_come(run)
   end
   -- a round of clusters trains in its own session, with its own moments
   out.rounds = r.clusters and cpu and run.session:facts().param_bytes + out.train or 0
-  out.total = out.arena + out.changed + out.made + out.rounds
+  out.total = out.arena + out.changed + out.made + out.rounds + out.snapshots
     + math.max(out.stitched, out.saving) + SMALL
   return out
 end
@@ -247,6 +260,12 @@ function M.settle(run)
   local v, room = config.ensure(), M.room()
   local come = M.to_come(run)
   local gpu = run.session:facts().device == "cuda"
+  if room and come.total > room and come.snapshots > 0 then
+    show.line("saving: no room for snapshots of checkpoints (%s), training waits for each write",
+              util.bytes(come.snapshots))
+    run.saving.in_place = true
+    come = M.to_come(run)
+  end
   if room and not gpu and come.total > room and v.recompute == "auto" and come.train > 0 then
     budget.lower(run.session, room - (come.total - come.arena))
     come = M.to_come(run)

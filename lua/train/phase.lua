@@ -7,11 +7,13 @@
 
 local core = require "seg.core"
 local average = require "seg.train.average"
+local best = require "seg.train.best"
 local config = require "seg.recipe.config"
 local opened = require "seg.data.opened"
 local ranks = require "seg.train.ranks"
 local recipes = require "seg.recipe.recipe"
 local run_folder = require "seg.report.run"
+local saving = require "seg.train.saving"
 local show = require "seg.show"
 local state = require "seg.train.state"
 local targets = require "seg.data.targets"
@@ -199,7 +201,8 @@ function M.next(run)
   local s, old, kept = run.state, run.session, {}
   local after = run.phases[s.phase + 1]
   if not after then return false end
-  state.final_weights(run, after.from == "best")
+  best.final_weights(run, after.from == "best")
+  saving.release(run)
   for _, p in ipairs(old:params()) do kept[p.name] = old:get(p.name) end
   local count = old:facts().count
   old:close()
@@ -221,7 +224,7 @@ function M.next(run)
   local more = M.start_weights(run)
   if more then show.line("weights: %s", more) end
   M.begin(run, {})
-  state.save(run, "checkpoint_last")
+  saving.save(run, { "checkpoint_last" })
   if ranks.writes() then M.put_aside(run) end
   return true
 end

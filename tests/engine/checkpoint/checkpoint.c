@@ -167,41 +167,6 @@ TEST(checkpoint_resume_cpu)
     resume_on("cpu");
 }
 
-/* A checkpoint kept in memory is the file of that moment, whatever the session
- * does afterwards, also after it was closed. */
-static void keep_on(const char *device)
-{
-    char act[PATHS], later[PATHS];
-    char text[] = "17"; // Lua may move the texts of its pairs
-    MetaPair pair = {"cursor", text};
-    Net n;
-
-    in_folder(act, "kept", "then.safetensors");
-    in_folder(later, "kept", "later.safetensors");
-    net_open(&n, "enc.conv1", 3, device, true);
-    net_train(&n, 2);
-    REQUIRE(checkpoint_save(act, n.session, true,
-                            &(Meta){.pair = &pair, .count = 1}));
-    KeptCheckpoint *k =
-        checkpoint_keep(n.session, true, &(Meta){.pair = &pair, .count = 1});
-    REQUIRE(k);
-    text[0] = '9';
-    net_train(&n, 1);
-    net_close(&n);
-    REQUIRE(checkpoint_save_kept(later, k));
-    EXPECT(same_files(act, later));
-    REQUIRE(checkpoint_save_kept(later, k));
-    EXPECT(same_files(act, later));
-    checkpoint_drop(k);
-    checkpoint_drop(NULL);
-}
-
-TEST(checkpoint_kept)
-{
-    keep_on("ref");
-    keep_on("cpu");
-}
-
 TEST(checkpoint_layout)
 {
     char path[PATHS];

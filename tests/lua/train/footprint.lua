@@ -98,6 +98,25 @@ t.test("--vram too small for the batch: said at once, and each remedy is enough"
   t.check(resumed:find("--vram gives 3145728", 1, true) or resumed:find("resume", 1, true), resumed)
 end)
 
+t.test("no room for snapshots of checkpoints: training waits for each write", function()
+  local words = check .. " --base 32 --size 32 --batch 8 --epochs 2 --out " .. folder
+  local function run(kib, name)
+    local code, text = limited(kib, words .. "/" .. name .. phantom)
+    t.equal(code, 0, text)
+    local planned, room = text:match("\nmemory: (%S+ %a+) planned, of (%S+ %a+) that this process")
+    return util.bytes_of(planned), util.bytes_of(room), text,
+           t.read(folder .. "/" .. name .. "/brain_unet/001/checkpoint_last.safetensors")
+  end
+  local planned, room, text, weights = run(4000000, "roomy")
+  t.check(not text:find("saving: no room", 1, true), text)
+  -- two snapshots of 89 MiB are in the plan: one fits
+  local less, _, said, same = run(4000000 - (room - planned + (89 << 20)) // 1024, "tight")
+  t.check(said:find("saving: no room for snapshots of checkpoints %(177%.%d MiB%), training waits "
+                    .. "for each write"), said)
+  t.check(planned - less > 150 << 20, "%d and %d are planned", planned, less)
+  t.check(weights == same, "other weights")
+end)
+
 -- A memory control group below this process's, of version 1 or 2; nil without permission.
 local function new_group()
   for _, g in ipairs { { "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
