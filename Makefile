@@ -21,8 +21,8 @@ TEST_DEBUG ?= -g1
 SAN     ?=
 # CUDA: an empty NVCC builds without; the GPU architectures to build for, or all
 CUDA_HOME ?= /usr/local/cuda
-GPUS    ?= 80 90
-GPUS_ALL := 80 86 89 90 100 120
+GPUS    ?= 75 80 90
+GPUS_ALL := 75 80 86 89 90 100 120
 # -lineinfo: source lines in kernels, for ncu and compute-sanitizer; the objects
 # of matrix products become three times as large
 CU_LINES ?=
@@ -484,9 +484,10 @@ $(BUILD)/%.o: %.cc $(BUILD)/settings
 	$(call SHOW,compile)$(CXX_ALL) -c -o $@ $<
 
 # only the GPU architectures that this nvcc supports, asked once. The code of
-# all is generated from compute_80 PTX, which is also embedded for the driver
-# and newer architectures: no kernel depends on its architecture, and one PTX
-# for each took half as long again
+# all but sm_75 is generated from compute_80 PTX, which is also embedded for the
+# driver and newer architectures: no kernel depends on its architecture, and one
+# PTX for each took half as long again. Units of bf16 and tf32 have no code for
+# sm_75, whose tensor cores multiply f16 only
 CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
           $(if $(filter all,$(GPUS)),$(GPUS_ALL),$(GPUS))),\
           $(shell $(NVCC) --list-gpu-code)))$(CODES)
@@ -498,8 +499,11 @@ CU_SMALL = $(eval CU_SMALL := $(if $(shell $(NVCC) --help | \
 # units with Hopper's own instructions (wgmma, TMA) have code for sm_90a only; the
 # program uses them if GPUS has 90
 SM90 = $(if $(filter sm_90,$(CODES)),-DSEG_SM90)
-CU_FOR = $(if $(findstring sm90,$(notdir $@)),-gencode arch=compute_90a$(comma)code=sm_90a,\
-           $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c))
+CODE   = -gencode arch=$1$(comma)code=$2
+CU_FOR = $(if $(findstring sm90,$(notdir $@)),$(call CODE,compute_90a,sm_90a),\
+           $(if $(filter %_bf16.o %_tf32.o,$@),,\
+             $(foreach c,$(filter sm_75,$(CODES)),$(call CODE,compute_75,$c)))\
+           $(foreach c,compute_80 $(filter-out sm_75,$(CODES)),$(call CODE,compute_80,$c)))
 CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_SMALL) $(CU_LINES) -I. -DSEG_CUDA \
          $(SM90) $(CU_FOR) -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
 # with CI, compiler messages and PTX are kept for tests/shell/cuda_ptx.sh, which

@@ -124,11 +124,18 @@ static inline double target_traffic(const Target &t, int64_t count)
     return (double)count * (double)dtype_bytes(t.type) * (t.fresh ? 1 : 2);
 }
 
+/* On compute capability 7.5 no tensor is bf16, and code for it would only take
+ * registers. */
+static __device__ __forceinline__ bool is_bf16(const Target &t)
+{
+    return has_sm80() && t.type == BF16;
+}
+
 static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
                                                float v)
 {
     uint16_t *narrow = (uint16_t *)t.data + i;
-    if (t.type == BF16)
+    if (is_bf16(t))
         *narrow =
             (uint16_t)pack_bf16(t.fresh ? v : unpack_bf16(*narrow).x + v, 0);
     else if (t.type == F16)

@@ -97,7 +97,7 @@ struct Shared {
     float2 deferred_norm[CHANNELS];
     double sums[THREADS];
 };
-static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
+static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block from 8.0 on");
 
 /* A box: its sample and first position. */
 struct Box {
@@ -377,6 +377,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     dgrad_wgrad_kernel(const __grid_constant__ DgradWgrad p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
+    need_sm80("94 KB of shared memory");
     DYN_SMEM(unsigned char, bytes);
     Shared &s = *(Shared *)bytes;
     const int t = (int)threadIdx.x, warp = t / WARP, lane = t % WARP;
@@ -508,8 +509,8 @@ bool dgrad_wgrad_takes(const ConvProblem *r, int border)
             g->lo[i] != side / 2 || g->hi[i] != side / 2)
             return false;
     }
-    return precision_copy(r->c->precision) != F32 && g->groups == 1 &&
-           r->input.d == 1 && r->cout == CHANNELS &&
+    return gpu_fits(sizeof(Shared)) && precision_copy(r->c->precision) != F32 &&
+           g->groups == 1 && r->input.d == 1 && r->cout == CHANNELS &&
            (r->cin == CHANNELS || r->cin == 2 * CHANNELS) &&
            (border == 0 || border == CHANNELS);
 }

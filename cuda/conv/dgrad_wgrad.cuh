@@ -1,5 +1,6 @@
 /* dgrad_wgrad.cuh -- dx and dw of a narrow 2-D 3x3 convolution with norm
- * backward on load, in one kernel; see dgrad_wgrad.cu. */
+ * backward on load, in one kernel, on GPUs of compute capability 8.0 and more
+ * (94 KB of shared memory); see dgrad_wgrad.cu. */
 #ifndef SEG_CUDA_CONV_DGRAD_WGRAD_H
 #define SEG_CUDA_CONV_DGRAD_WGRAD_H
 #include "cuda/conv/conv.cuh"

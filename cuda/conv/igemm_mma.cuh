@@ -26,6 +26,8 @@ namespace {
 enum {
     SKEW = 8,   // elements after a row that does not run along k
     BLOCKS = 4, // on a multiprocessor: 128 registers a thread
+    // with m16n8k8 fprop takes three registers more
+    BLOCKS_IGEMM = SM80 ? BLOCKS : BLOCKS - 1,
 };
 
 // -- fragments ---------------------------------------------------------------
@@ -144,7 +146,7 @@ __device__ __forceinline__ void to_shared(S *to, const Line<T> &from)
 
 /* SOURCE, VEC: see IgemmLoad. */
 template <Precision P, int BM, int BN, bool DGRAD, bool SOURCE, bool VEC>
-__global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS : 0)
+__global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS_IGEMM : 0)
     igemm_mma_kernel(const __grid_constant__ IgemmParams p)
 {
     typedef typename PrecisionTraits<P>::T T;

@@ -23,8 +23,7 @@ enum {
     MULTIPROCESSORS = 132, // of an H100
     FEW_TILES = 32, // tiles of a sample that are too few blocks for a GPU
     MIN_SLICE = 32, // steps of the main loop that are worth a block
-    HALF_MEMORY = 80 << 10, // bytes with which two blocks fit a multiprocessor
-    LAUNCH_MACS = 6 << 20,  // multiply-adds of one in the time of a launch
+    LAUNCH_MACS = 6 << 20, // multiply-adds of one in the time of a launch
 };
 
 /* The tiles, with the share of the arithmetic rate that each reaches: estimated
@@ -212,13 +211,14 @@ template <int GROUPS> bool owns_all(const IgemmClass<GROUPS> &k, Dims source)
 }
 
 /* The number of halo loads in flight: the smallest number of successive loads
- * that always covers TILE_STAGES - 1 steps of the main loop. */
+ * that always covers copy_stages - 1 steps of the main loop. */
 template <int GROUPS> int ahead_of(const IgemmClass<GROUPS> &k)
 {
+    const int covered = gpu_limits()->copy_stages - 1;
     int most_ahead = 1;
     for (int g = 0; g < k.groups; g++) {
         int steps = 0, n = 0;
-        for (int i = g; steps < TILE_STAGES - 1; i++, n++) {
+        for (int i = g; steps < covered; i++, n++) {
             int rest = i % k.groups, taps = 1;
             for (int a = 2; a >= 0; a--) {
                 taps *= k.axis[a].group[rest % k.axis[a].groups].count;
@@ -271,7 +271,8 @@ size_t shared_of(const IgemmTileParams<DGRAD> &p, int classes, int bn)
     }
     return (size_t)p.rows *
                (size_t)(p.buffers * p.layers * TILE_ROW + groups * 4) +
-           (size_t)(TILE_STAGES * bn * TILE_ROW) + (size_t)taps * 4;
+           (size_t)(gpu_limits()->copy_stages * bn * TILE_ROW) +
+           (size_t)taps * 4;
 }
 
 /* Divides the classes into boxes of extents p->box. Returns the cost of the
@@ -309,6 +310,7 @@ int64_t lay_boxes(IgemmTileParams<DGRAD> *p, int classes, int bm,
 template <bool DGRAD>
 bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
 {
+    const size_t two = (size_t)gpu_limits()->shared_of_two;
     int reach[3] = {}, far[3] = {}, best[3] = {}, log = 0;
     int64_t least_cost = 0;
     while (1 << log < tile.bm) log++;
@@ -328,8 +330,8 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
                 p->box[0] = d, p->box[1] = h, p->box[2] = w;
                 int64_t cost = lay_boxes(p, classes, tile.bm, reach);
                 const size_t bytes = shared_of(*p, classes, tile.bn);
-                if (bytes > SHARED_MOST) continue;
-                if (bytes > HALF_MEMORY) cost += cost / 4;
+                if (!gpu_fits((int64_t)bytes)) continue;
+                if (bytes > two) cost += cost / 4;
                 if (least_cost && cost > least_cost) continue;
                 least_cost = cost;
                 best[0] = d, best[1] = h, best[2] = w;

@@ -32,7 +32,6 @@ enum {
     TILE_LINES = 4,     // lines of a row
     TILE_CHUNK = 32,    // channels of a row
     TILE_CHANNELS = 8,  // channels of one store; a group has a multiple of it
-    TILE_STAGES = 4,    // filter tiles in shared memory, one of them in use
     TILE_GROUPS = 4,    // tap groups of one axis, at most
     TILE_FRAGMENT = 16, // rows that a warp transposes at a time, in
     TILE_OWN = 1 << 30, // bit of a row number in a table: see IgemmTaps.own
@@ -125,7 +124,7 @@ IgemmTileFit igemm_tile_fit(const ConvProblem *r, const IgemmParams *p,
 static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,
                                                     const Vec<8> &v)
 {
-    if (t.type == BF16)
+    if (is_bf16(t))
         store_vec<8, BF16>((uint16_t *)t.data + i, v, t.fresh);
     else if (t.type == F16)
         store_vec<8, F16>((uint16_t *)t.data + i, v, t.fresh);

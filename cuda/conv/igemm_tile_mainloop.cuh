@@ -2,10 +2,11 @@
  * igemm_tile.cuh.
  *
  * A step multiplies BM rows of a halo by BN columns of the filter over a chunk
- * of 64 bytes. Filter tiles go through a ring of TILE_STAGES; the tiles of the
- * next three steps are in flight (cp.async). Halo loads are issued `ahead`
+ * of 64 bytes. Filter tiles go through a ring of copy_stages(), 4; the tiles of
+ * the next three steps are in flight (cp.async). Halo loads are issued `ahead`
  * loads before their use, which is at least three steps, so one
- * cp.async.wait_group count serves both. There is one barrier a step: after it
+ * cp.async.wait_group count serves both. (Without cp.async there are 2 stages,
+ * and nothing to wait for.) There is one barrier a step: after it
  * the copies of the step have arrived and the memory that they overwrite next
  * has been used.
  *
@@ -58,7 +59,7 @@ template <class T, int BN, int THREADS, bool DGRAD> struct IgemmTileLoad {
         : filter(p, s), source((const T *)p.source + s.group * p.k_channels),
           halos(shared),
           ring(shared + p.layers * p.buffers * p.rows * TILE_ROW),
-          rows((const int *)(ring + TILE_STAGES * Filter::BYTES)),
+          rows((const int *)(ring + copy_stages() * Filter::BYTES)),
           taps((const TapEntry *)rows), end(to), fill_chunk(from),
           tap_chunk(from)
     {
@@ -82,7 +83,7 @@ template <class T, int BN, int THREADS, bool DGRAD> struct IgemmTileLoad {
         filter.fill(p, taps[tap].number & ~TapEntry::FIRST, tap_chunk,
                     ring + stage * Filter::BYTES);
         if (++tap == count) tap = 0, tap_chunk++;
-        stage = (stage + 1) % TILE_STAGES;
+        stage = (stage + 1) % copy_stages();
     }
 };
 
@@ -210,7 +211,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
 
     if (steps) {
         for (int i = 0; i < p.ahead; i++) feed.next_fill(p, k.groups);
-        for (int i = 0; i < TILE_STAGES - 1; i++) {
+        for (int i = 0; i < copy_stages() - 1; i++) {
             feed.next_filter(p, k.taps);
             cp_async_commit();
         }
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
 
     for (int i = 0; i < steps; i++) {
         // everything but the filter tiles of the next two steps has arrived
-        cp_async_wait<TILE_STAGES - 2>();
+        cp_async_wait<2>();
         const TapEntry entry = taps[tap];
         const bool first = entry.number & TapEntry::FIRST;
         if (first) halo += p.rows * TILE_ROW;
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         }
         __syncthreads();
         const unsigned char *w =
-            feed.ring + i % TILE_STAGES * Feed::Filter::BYTES;
+            feed.ring + i % copy_stages() * Feed::Filter::BYTES;
         warp_tile.multiply(halo, w, entry.move, 0);
         // copies are issued while the products run
         if (first) feed.next_fill(p, k.groups);

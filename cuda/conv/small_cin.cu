@@ -409,7 +409,7 @@ bool choose_tiling(const ConvProblem *r, Tiling *best)
             const Tiling g = tiling_of(r, BOX - w - h, h, w);
             const double cost = (double)g.blocks * (FILL * (double)g.slots +
                                                     TAP * (double)taps_of(r));
-            if (shared_of(g, taps_of(r)) > SHARED_MOST) continue;
+            if (!gpu_fits(shared_of(g, taps_of(r)))) continue;
             if (least > 0 && cost >= least) continue;
             least = cost, *best = g;
         }

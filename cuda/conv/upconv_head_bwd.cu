@@ -240,6 +240,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     upconv_head_bwd_kernel(const __grid_constant__ UpconvHead p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
+    need_sm80("98 KB of shared memory");
     DYN_SMEM(unsigned char, bytes);
     Shared &s = *(Shared *)bytes;
     const int t = (int)threadIdx.x, warp = t / WARP, lane = t % WARP;
@@ -440,7 +441,8 @@ bool upconv_head_takes(const ConvProblem *r, int border)
         halo *= least(span + box * g->s[i], HALO_MOST + 1);
         halo = least(halo, HALO_MOST + 1);
     }
-    return all && halo <= HALO_MOST && upconv_head_narrow(r, border);
+    return all && halo <= HALO_MOST && gpu_fits(sizeof(Shared)) &&
+           upconv_head_narrow(r, border);
 }
 
 int upconv_head_sum_parts(const ConvProblem *r, int border)

@@ -64,7 +64,7 @@ struct Shared {
     float ring[RING];
     float2 deferred_norm[UPCONV_HEAD_X_CHANNELS];
 };
-static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
+static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block from 8.0 on");
 
 /* A tile: its sample and first position, which may be outside of x. */
 struct Tile {
@@ -263,6 +263,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     upconv_head_fwd_kernel(const __grid_constant__ UpconvHeadFwd p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
+    need_sm80("96 KB of shared memory");
     DYN_SMEM(unsigned char, bytes);
     Shared &s = *(Shared *)bytes;
     const int warp = (int)threadIdx.x / WARP;
@@ -357,7 +358,8 @@ bool queue(const ConvProblem *r, const UpconvHeadFwd &p, unsigned blocks)
 bool upconv_head_fwd_takes(const ConvProblem *r, int border)
 {
     UpconvHeadFwd p;
-    return upconv_head_narrow(r, border) && fwd_params(r, &p);
+    return gpu_fits(sizeof(Shared)) && upconv_head_narrow(r, border) &&
+           fwd_params(r, &p);
 }
 
 bool upconv_head_fwd(const ConvProblem *r, const Source &x, const void *w,

@@ -88,7 +88,7 @@ struct Shared {
     double sums[2][THREADS], db[RESULTS][WARPS];
     float dw[TILES * 4][THREADS]; // a thread's sums of finished chains
 };
-static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
+static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block from 8.0 on");
 
 /* The channels of a block: their tensor, the first channel in it, their number.
  */

@@ -5,7 +5,7 @@
  * CUDA refuses all further work of the process, so each later call fails with
  * the first reason.
  *
- * The least compute capability is 8.0: the kernels in lower precision use
+ * The least compute capability is 7.5: the kernels in lower precision use
  * instructions that older GPUs lack, and the program has no code for older
  * GPUs. */
 #include "cuda/device/device.cuh"
@@ -15,8 +15,6 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { LEAST_MAJOR = 8 };
 
 static const size_t COUNTER_BYTES = GPU_COUNTERS * sizeof(unsigned);
 
@@ -118,18 +116,6 @@ static bool count_devices(int *count)
     return gpu_good(e, "looking for devices");
 }
 
-/* Does a GPU of this compute capability, 90 for 9.0, run Hopper's kernels? */
-static bool runs_hopper(int of)
-{
-#ifdef SEG_SM90
-    const char *wanted = getenv("SEG_HOPPER");
-    return of == 90 && !(wanted && !strcmp(wanted, "0"));
-#else
-    (void)of;
-    return false;
-#endif
-}
-
 /* Checks that device `number` exists and is new enough. */
 static bool suitable(int number, cudaDeviceProp *p)
 {
@@ -146,11 +132,13 @@ static bool suitable(int number, cudaDeviceProp *p)
     if (!gpu_good(cudaGetDeviceProperties(p, number),
                   "querying its properties"))
         return false;
-    if (p->major < LEAST_MAJOR)
+    const int least = gpu_least_capability();
+    if (p->major * 10 + p->minor < least)
         return fail_device("GPU cuda:%d (%s) has compute capability %d.%d, the "
-                           "kernels need %d.0 or more (RTX 30, A100 and "
+                           "kernels need %d.%d or more (T4, RTX 20 and "
                            "later): use --device cpu",
-                           number, p->name, p->major, p->minor, LEAST_MAJOR);
+                           number, p->name, p->major, p->minor, least / 10,
+                           least % 10);
     return true;
 }
 
@@ -168,7 +156,7 @@ bool gpu_describe(int device, char text[BACKEND_TEXT])
         text, BACKEND_TEXT,
         "%.100s, %.1f GiB, compute capability %d.%d%s, driver %s%sCUDA %s",
         p.name, (double)p.totalGlobalMem / (1 << 30), p.major, p.minor,
-        runs_hopper(p.major * 10 + p.minor) ? " with Hopper's kernels" : "",
+        gpu_runs_hopper(p.major * 10 + p.minor) ? " with Hopper's kernels" : "",
         known ? driver : "", known ? ", " : "of ", version_text(cuda, have));
     return true;
 }
@@ -181,30 +169,6 @@ bool gpu_address(void *dev, char text[BACKEND_ADDRESS])
 }
 
 // -- open and close ----------------------------------------------------------
-
-// of the GPU that was opened last, 90 for 9.0; 0: none was
-static int capability;
-
-/* The compute capability of the first GPU, which is not opened; 0: there is
- * none. */
-static int first_capability(void)
-{
-    static int known = -1;
-    int major = 0, minor = 0;
-    if (known >= 0) return known;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) !=
-            cudaSuccess ||
-        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) !=
-            cudaSuccess)
-        major = minor = 0;
-    (void)cudaGetLastError(); // else the next launch would report an error
-    return known = major * 10 + minor;
-}
-
-bool gpu_is_hopper(void)
-{
-    return runs_hopper(capability ? capability : first_capability());
-}
 
 // host threads: a call only queues work
 int gpu_threads(int wanted)
@@ -222,7 +186,7 @@ bool gpu_open(int device, int threads, void **dev)
     if (!g) return false;
     g->number = device;
     TRY(suitable(device, &p));
-    capability = p.major * 10 + p.minor;
+    gpu_target(device, p.major * 10 + p.minor);
     TRY(gpu_good(cudaSetDevice(device), "opening"));
     TRY(gpu_good(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking),
                  "opening a stream"));
@@ -293,7 +257,7 @@ void log_launch(const char *kernel, dim3 grid, dim3 block, size_t shared)
 } // namespace
 
 // the stream is NULL, and no function of CUDA is called: there may be no driver
-bool gpu_dry_run(int wanted, void **dev)
+bool gpu_dry_run(void **dev)
 {
     CHECK(!launch_hook); // one at a time, or their launches would be mixed
     Gpu *g = (Gpu *)mem_alloc(sizeof *g);
@@ -302,7 +266,6 @@ bool gpu_dry_run(int wanted, void **dev)
     g->step = (Step *)next_address(g, sizeof *g->step);
     g->counters = (unsigned *)next_address(g, COUNTER_BYTES);
     launch_hook = log_launch;
-    capability = wanted;
     *dev = g;
     return true;
 }

@@ -45,6 +45,9 @@ bool gpu_good(cudaError_t e, const char *what);
 /* Allocates device memory, not cleared; false with the number of free bytes. If
  * memory is short it frees unused staging buffers except `but`. */
 bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out);
+/* Does a GPU of this compute capability, 90 for 9.0, run Hopper's kernels? See
+ * gpu_is_hopper. */
+bool gpu_runs_hopper(int capability);
 /* Is the device a dry run? Then no function of CUDA may be called. */
 bool gpu_dry_runs(void *dev);
 /* Frees all staging buffers of transfer.cu that no copy uses, except `but`.

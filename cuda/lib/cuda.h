@@ -21,10 +21,23 @@ bool gpu_use(void *dev);
 /* The number of multiprocessors, which is the number of blocks that can wait
  * for each other; for a dry run 128, the most that any caller asks for. */
 int gpu_processors(void *dev);
+/* What the kernels may use on the target GPU (Backend.target), by its compute
+ * capability: gpu_limits.cu has a row for each capability from which on a limit
+ * changes. */
+typedef struct GpuLimits {
+    int capability;      /* the least of the row, 75 for 7.5 */
+    int shared;          /* bytes of shared memory that a block may have, static
+                          * and dynamic */
+    int shared_of_two;   /* bytes with which two blocks fit a multiprocessor */
+    int copy_stages;     /* as copy_stages() of ptx.cuh */
+    unsigned precisions; /* bit p: it multiplies in Precision p */
+} GpuLimits;
+const GpuLimits *gpu_limits(void);
+/* The least compute capability that the kernels run on, 75 for 7.5. */
+int gpu_least_capability(void);
 /* Are the kernels with Hopper's own instructions (sm_90a) used? Only if the
- * program has their code, and the GPU that this process opened last, or the one
- * of its dry run, has compute capability 9.0; before either, the first GPU of
- * this machine counts. SEG_HOPPER=0 in the environment leaves them out. */
+ * program has their code and the target GPU has compute capability 9.0.
+ * SEG_HOPPER=0 in the environment leaves them out. */
 bool gpu_is_hopper(void);
 /* The state of one run of a plan (Step of op.h) in device memory. */
 Step *gpu_step(void *dev);
@@ -41,7 +54,9 @@ bool gpu_launched(const char *kernel);
 
 /* Functions of backend.h in device.cu, transfer.cu and cuda_graph.cu. */
 bool gpu_open(int device, int threads, void **dev);
-bool gpu_dry_run(int capability, void **dev);
+bool gpu_dry_run(void **dev);
+void gpu_target(int device, int capability);
+const char *gpu_lacks(Precision p);
 void gpu_close(void *dev);
 int gpu_threads(int wanted);
 bool gpu_alloc(void *dev, size_t bytes, void **out);

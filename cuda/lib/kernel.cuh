@@ -190,16 +190,23 @@ static inline unsigned blocks_for(int64_t items)
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; \
          i < (count); i += (int64_t)gridDim.x * blockDim.x)
 
-/* Bytes of shared memory that a block may have on all supported GPUs; and on
+/* The most bytes of shared memory that GpuLimits.shared gives a block; and on
  * Hopper. */
 enum { SHARED_MOST = 99 << 10, SM90_SHARED_MOST = 227 << 10 };
 
+/* Does a block with so many bytes of shared memory fit the target GPU? */
+static inline bool gpu_fits(int64_t bytes)
+{
+    return bytes <= gpu_limits()->shared;
+}
+
 /* Allows blocks of `kernel` so many bytes of dynamic shared memory. All
- * launches up to SHARED_MOST set the same limit, because a captured launch may
- * need more than the next one. False with the reason. */
+ * launches up to the limit of the GPU set that limit, because a captured launch
+ * may need more than the next one. False with the reason. */
 template <class K> static inline bool gpu_allows(K *kernel, size_t bytes)
 {
-    const size_t all = bytes > SHARED_MOST ? bytes : (size_t)SHARED_MOST;
+    const size_t limit = (size_t)gpu_limits()->shared;
+    const size_t all = bytes > limit ? bytes : limit;
     // a dry run has no device to ask
     if (launch_hook || bytes <= 48 << 10 ||
         cudaFuncSetAttribute(kernel,

@@ -7,13 +7,21 @@
  * checks both with one source. Registers of fragments hold two 16-bit values,
  * the lower index in the low half. With l the lane, g = l/4 and t = l%4:
  *
- *   m16n8k16  a[i]: row g + 8(i&1), k 2t + 8(i>>1) and the next
- *             b[i]: k 2t + 8i and the next, column g
- *   m16n8k8   a[i]: row g + 8(i&1), k t + 4(i>>1);  b[i]: k t + 4i, column g
- *   both      d[i]: row g + 8(i>>1), column 2t + (i&1)
+ *   m16n8k16        a[i]: row g + 8(i&1), k 2t + 8(i>>1) and the next
+ *                   b[i]: k 2t + 8i and the next, column g
+ *   m16n8k8, f16    a[i]: row g + 8i, k 2t and the next
+ *                   b: k 2t and the next, column g
+ *   m16n8k8, tf32   a[i]: row g + 8(i&1), k t + 4(i>>1)
+ *                   b[i]: k t + 4i, column g
+ *   all             d[i]: row g + 8(i>>1), column 2t + (i&1)
  *
  * mma and ldmatrix need the whole warp. None of the primitives orders memory
- * unless its comment says so. */
+ * unless its comment says so.
+ *
+ * Compute capability 7.5 has no m16n8k16, cp.async, bf16 and tf32. There an
+ * mma_f16 is two m16n8k8, and a copy has arrived when cp_async returns. The
+ * primitives of bf16 and tf32 end a kernel there; the host launches none with
+ * them (GpuLimits.precisions). No other file depends on __CUDA_ARCH__. */
 #ifndef SEG_CUDA_LIB_PTX_H
 #define SEG_CUDA_LIB_PTX_H
 #include "cuda/lib/gpu.h"
@@ -29,11 +37,51 @@
 #define PRIM_PASS , file, line
 #endif
 
+/* -- the instructions of compute capability 8.0 --------------------------- */
+/* Has the GPU them? As a constant, for launch bounds, and as a function: the
+ * emulated GPU may be of either capability. */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+enum { SM80 = 0 };
+#else
+enum { SM80 = 1 };
+#endif
+PRIM bool has_sm80()
+{
+#ifdef __CUDACC__
+    return SM80;
+#else
+    return emu::has_sm80();
+#endif
+}
+
+/* The stages of a ring of copies in shared memory, one of them in use. Without
+ * cp.async a copy is complete when it is issued, so one stage ahead is enough;
+ * the host has the number in GpuLimits.copy_stages. */
+PRIM int copy_stages()
+{
+    return has_sm80() ? 4 : 2;
+}
+
+/* Ends the kernel on 7.5; the compiler drops the code after it. `what`: for the
+ * emulator's message. */
+PRIM void need_sm80(const char *what PRIM_AT)
+{
+    if (has_sm80()) return;
+#ifdef __CUDACC__
+    (void)what;
+    __trap();
+    __builtin_unreachable();
+#else
+    emu::lacks_sm80(what PRIM_PASS);
+#endif
+}
+
 /* -- tensor-core products: d += a b, accumulated in f32 ------------------- */
 #ifdef __CUDACC__
 #define PRIM_MMA(name, shape)                                                  \
     PRIM void name(float(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2]) \
     {                                                                          \
+        need_sm80(shape);                                                      \
         asm volatile("mma.sync.aligned." shape                                 \
                      " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9},"                 \
                      " {%0,%1,%2,%3};\n"                                       \
@@ -42,24 +90,51 @@
                        "r"(b[1]));                                             \
     }
 PRIM_MMA(mma_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
-PRIM_MMA(mma_f16, "m16n8k16.row.col.f32.f16.f16.f32")
+PRIM_MMA(mma_f16_k16, "m16n8k16.row.col.f32.f16.f16.f32")
 PRIM_MMA(mma_tf32, "m16n8k8.row.col.f32.tf32.tf32.f32")
+PRIM void mma_f16_k8(float (&d)[4], const uint32_t (&a)[2], uint32_t b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
+        " {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+}
 #else
 #define PRIM_MMA(name, type)                                                   \
     PRIM void name(float(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2], \
                    EMU_AT)                                                     \
     {                                                                          \
+        need_sm80(#name, file, line);                                          \
         emu::mma(emu::type, d, a, b, file, line);                              \
     }
 PRIM_MMA(mma_bf16, PRODUCT_BF16)
-PRIM_MMA(mma_f16, PRODUCT_F16)
+PRIM_MMA(mma_f16_k16, PRODUCT_F16)
 PRIM_MMA(mma_tf32, PRODUCT_TF32)
+PRIM void mma_f16_k8(float (&d)[4], const uint32_t (&a)[2], uint32_t b, EMU_AT)
+{
+    const uint32_t rows[4] = {a[0], a[1]}, column[2] = {b};
+    emu::mma(emu::PRODUCT_F16_K8, d, rows, column, file, line);
+}
 #endif
 #undef PRIM_MMA
 
-/* f32 to tf32 (10 bits of fraction), to nearest, ties away from zero. */
-PRIM uint32_t to_tf32(float x)
+/* m16n8k16 */
+PRIM void mma_f16(float (&d)[4], const uint32_t (&a)[4],
+                  const uint32_t (&b)[2] PRIM_AT)
 {
+    if (has_sm80()) {
+        mma_f16_k16(d, a, b PRIM_PASS);
+    } else {
+        const uint32_t low[2] = {a[0], a[1]}, high[2] = {a[2], a[3]};
+        mma_f16_k8(d, low, b[0] PRIM_PASS);
+        mma_f16_k8(d, high, b[1] PRIM_PASS);
+    }
+}
+
+/* f32 to tf32 (10 bits of fraction), to nearest, ties away from zero. */
+PRIM uint32_t to_tf32(float x PRIM_AT)
+{
+    need_sm80("tf32" PRIM_PASS);
 #ifdef __CUDACC__
     uint32_t r;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
@@ -73,8 +148,9 @@ PRIM uint32_t to_tf32(float x)
 }
 
 /* Two f32 rounded to nearest even into one register, and back. */
-PRIM uint32_t pack_bf16(float low, float high)
+PRIM uint32_t pack_bf16(float low, float high PRIM_AT)
 {
+    need_sm80("bf16" PRIM_PASS);
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     uint32_t r;
     memcpy(&r, &pair, sizeof r);
@@ -87,8 +163,9 @@ PRIM uint32_t pack_f16(float low, float high)
     memcpy(&r, &pair, sizeof r);
     return r;
 }
-PRIM float2 unpack_bf16(uint32_t r)
+PRIM float2 unpack_bf16(uint32_t r PRIM_AT)
 {
+    need_sm80("bf16" PRIM_PASS);
     __nv_bfloat162 pair;
     memcpy(&pair, &r, sizeof r);
     return __bfloat1622float2(pair);
@@ -152,30 +229,41 @@ PRIM_LDMATRIX(ldmatrix_x4_trans, 4, true)
  * issue ..., commit, wait<groups still in flight>, __syncthreads, use,
  * __syncthreads, refill. */
 #ifdef __CUDACC__
-#define PRIM_COPY(n, cache)                                                  \
+/* The load and the store of a copy; their address spaces are named, so that
+ * the load may precede earlier stores. */
+template <class T> PRIM void copy_now(void *to, const void *from, bool valid)
+{
+    T v = {};
+    if (valid)
+        v = *(const T *)__cvta_global_to_generic(
+            __cvta_generic_to_global(from));
+    *(T *)__cvta_shared_to_generic(__cvta_generic_to_shared(to)) = v;
+}
+#define PRIM_COPY(n, T, cache)                                               \
     PRIM void cp_async##n(void *to, const void *from, bool valid)            \
     {                                                                        \
+        if (!has_sm80()) return copy_now<T>(to, from, valid);                \
         asm volatile("cp.async." cache ".shared.global [%0], [%1], " #n      \
                      ", %2;\n" ::"r"(shared_address(to)),                    \
                      "l"(__cvta_generic_to_global(from)), "r"(valid ? n : 0) \
                      : "memory");                                            \
     }
 #else
-#define PRIM_COPY(n, cache)                                               \
+#define PRIM_COPY(n, T, cache)                                            \
     PRIM void cp_async##n(void *to, const void *from, bool valid, EMU_AT) \
     {                                                                     \
         emu::copy_issue(to, from, n, valid, file, line);                  \
     }
 #endif
-PRIM_COPY(4, "ca")
-PRIM_COPY(8, "ca")
-PRIM_COPY(16, "cg")
+PRIM_COPY(4, uint1, "ca")
+PRIM_COPY(8, uint2, "ca")
+PRIM_COPY(16, uint4, "cg")
 #undef PRIM_COPY
 
 PRIM void cp_async_commit()
 {
 #ifdef __CUDACC__
-    asm volatile("cp.async.commit_group;\n" ::: "memory");
+    if (has_sm80()) asm volatile("cp.async.commit_group;\n" ::: "memory");
 #else
     emu::copy_commit();
 #endif
@@ -185,7 +273,8 @@ PRIM void cp_async_commit()
 template <int N> PRIM void cp_async_wait()
 {
 #ifdef __CUDACC__
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
+    if (has_sm80())
+        asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
 #else
     emu::copy_wait(N);
 #endif

@@ -566,7 +566,7 @@ void cut_launch(const Call *c, bool back, int ways, Lstm *p)
     Work k = {};
     k.n = s.n, k.units = s.c, k.terms = (back ? 4 : 1) * (int64_t)s.c;
     k.blocks = most(1, least(BLOCKS, gpu_processors(c->dev)) / ways);
-    k.room = gpu_is_hopper() ? SM90_SHARED_MOST : SHARED_MOST;
+    k.room = gpu_is_hopper() ? SM90_SHARED_MOST : gpu_limits()->shared;
     k.back = back;
     cut_best(k, p);
     p->ways = ways;
@@ -598,10 +598,13 @@ size_t scratch_bytes(const Call *c, bool back)
 bool fits(const Call *c)
 {
     const Dims s = c->y->dim;
-    if (s.c > UNITS)
-        return fail_device("lstm: %d units; the GPU kernels hold the states of "
-                           "at most %d: use fewer, or --device cpu",
-                           s.c, (int)UNITS);
+    // shared memory has the gate gradients of a QUAD
+    const int64_t units = least(UNITS, gpu_limits()->shared /
+                                           (4 * QUAD * (int64_t)sizeof(float)));
+    if (s.c > units)
+        return fail_device("lstm: %d units; the kernels hold the states of at "
+                           "most %d on this GPU: use fewer, or --device cpu",
+                           s.c, (int)units);
     return countable(c, rows(s));
 }
 

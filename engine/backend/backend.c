@@ -71,10 +71,23 @@ bool backend_open(const Backend *be, const char *text, int device, int threads,
     return be->open(device, threads, dev) || within("device \"%s\"", text);
 }
 
+void backend_target(const Backend *be, int device, int capability)
+{
+    if (be->target) be->target(device, capability);
+}
+
+bool backend_has(const Backend *be, Precision p)
+{
+    return be->precisions >> p & 1 && !(be->lacks && be->lacks(p));
+}
+
 bool backend_takes(const Backend *be, Precision p)
 {
     char has[32] = "";
-    if (be->precisions >> p & 1) return true;
+    if (backend_has(be, p)) return true;
+    if (be->precisions >> p & 1)
+        return fail_usage("precision %s is not available on this GPU: %s",
+                          precision_name(p), be->lacks(p));
     for (int i = 0, at = 0; i < PRECISION_COUNT; i++)
         if (be->precisions >> i & 1)
             at += snprintf(has + at, sizeof has - (size_t)at, "%s%s",

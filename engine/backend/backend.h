@@ -29,16 +29,24 @@ typedef struct Backend {
     const char *name;    /* "ref", "cpu", "cuda" */
     Dtype real;          /* F64 or F32           */
     unsigned precisions; /* bit p: it multiplies in Precision p */
+    /* Sets the target: the device for which calls are planned from here on. A
+     * compute capability, 90 for 9.0, stands for a GPU that need not be
+     * present; 0: device number `device`, or a GPU of 8.0 if it cannot be
+     * queried. open() sets the target, too. NULL: all devices are alike. */
+    void (*target)(int device, int capability);
+    /* Why the target lacks p, one of `precisions`, and what to use; NULL: it
+     * does not. A NULL function: it has all. */
+    const char *(*lacks)(Precision p);
     /* Name, memory and driver of the device as text, with all on which its
      * results depend. NULL: none. */
     bool (*describe)(int device, char text[BACKEND_TEXT]);
     /* threads <= 0: the default of this machine. */
     bool (*open)(int device, int threads, void **dev);
-    /* Opens a dry-run device, which need not be present. No kernel runs on it:
-     * launches are added to this thread's LaunchLog, downloads give zeros,
-     * memory is unlimited. One per thread at a time. NULL: the backend has no
-     * launches. */
-    bool (*dry_run)(int capability, void **dev);
+    /* Opens a dry-run device, the target, which need not be present. No kernel
+     * runs on it: launches are added to this thread's LaunchLog, downloads give
+     * zeros, memory is unlimited. One per thread at a time. NULL: the backend
+     * has no launches. */
+    bool (*dry_run)(void **dev);
     void (*close)(void *dev);   /* after all of its memory was released */
     int (*threads)(int wanted); /* how many open() would give */
     bool (*alloc)(void *dev, size_t bytes, void **out); /* 64-aligned, zero */
@@ -150,8 +158,11 @@ Schedule backend_schedule(const Backend *be, const Call *c);
 bool backend_open(const Backend *be, const char *text, int device, int threads,
                   void **dev);
 
-/* Returns whether the backend has this precision. If not: ERR_USAGE with the
- * available precisions and a fix. */
+/* Backend.target, where the backend has it. */
+void backend_target(const Backend *be, int device, int capability);
+/* Returns whether the target has this precision. */
+bool backend_has(const Backend *be, Precision p);
+/* The same; if not: ERR_USAGE with the available precisions and a fix. */
 bool backend_takes(const Backend *be, Precision p);
 
 /* For tables made from ops.def: f where a column says yes, NULL where no;

@@ -84,6 +84,13 @@ static bool passes_run(const Backend *gpu, int number, const char *text,
     return good;
 }
 
+/* Has this GPU the precision? If not, the reason is the error. */
+static bool takes(const Backend *gpu, int number, Precision p)
+{
+    backend_target(gpu, number, 0);
+    return backend_takes(gpu, p);
+}
+
 void auto_device(const Backend *gpu, int number, Precision p, AutoDevice *out)
 {
     char text[BACKEND_TEXT];
@@ -93,6 +100,8 @@ void auto_device(const Backend *gpu, int number, Precision p, AutoDevice *out)
                  "this program was built without CUDA");
     else if (!gpu->describe(number, text))
         snprintf(out->why, sizeof out->why, "%s", err_text());
+    else if (!takes(gpu, number, p))
+        snprintf(out->why, sizeof out->why, "%s", err_text());
     else if (passes_run(gpu, number, text, p, out))
         snprintf(out->device, sizeof out->device, "%s:%d", gpu->name, number);
 }
@@ -100,6 +109,6 @@ void auto_device(const Backend *gpu, int number, Precision p, AutoDevice *out)
 bool auto_device_due(const Backend *gpu, int number, Precision p,
                      char text[BACKEND_TEXT])
 {
-    return gpu && gpu->describe(number, text) &&
+    return gpu && gpu->describe(number, text) && takes(gpu, number, p) &&
            !passes_run(gpu, number, text, p, NULL);
 }

@@ -2,7 +2,8 @@
  * self-check, else the CPU.
  *
  * The self-check (self_check.h) runs in f32 and in the precision of the run,
- * each unless this process has run it or a record of it exists. */
+ * each unless this process has run it or a record of it exists. A GPU that
+ * lacks the precision is not checked. */
 #ifndef SEG_ENGINE_CHECK_AUTO_DEVICE_H
 #define SEG_ENGINE_CHECK_AUTO_DEVICE_H
 #include "engine/backend/backend.h"

@@ -13,15 +13,15 @@ static bool open_device(Session *s)
 {
     int number;
     const char *text = s->spec.device ? s->spec.device : "cpu";
-    if (!backend_find(text, &s->be, &number) ||
-        !backend_takes(s->be, s->spec.precision))
-        return false;
+    if (!backend_find(text, &s->be, &number)) return false;
+    backend_target(s->be, number, s->spec.capability);
+    if (!backend_takes(s->be, s->spec.precision)) return false;
     s->threads = s->be->threads(s->spec.threads);
 
     if (!s->spec.dry_run)
         s->opened = backend_open(s->be, text, number, s->threads, &s->dev);
     else if (s->be->dry_run)
-        s->opened = s->be->dry_run(s->spec.capability, &s->dev);
+        s->opened = s->be->dry_run(&s->dev);
     else
         fail_usage("device \"%s\": only cuda has a launch plan", text);
 

@@ -46,7 +46,7 @@ typedef struct SessionSpec {
                       * and the count of session_state */
     bool dry_run;    /* on a device that is not there: parameters are not
                       * initialised, and only session_dry_run may be called */
-    int capability;  /* of the GPU of a dry run, 90 for 9.0 */
+    int capability;  /* of the GPU of a dry run, 90 for 9.0: Backend.target */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);

@@ -30,9 +30,10 @@ static OpCheck begin_check(lua_State *L, int arg, Failures *f)
     OpCheck k = {.report = keep, .ctx = f};
     f->used = 0;
     if (!backend_find(check_device(L, 1), &k.be, &k.device) ||
-        !precision_find(luaL_checkstring(L, arg), &k.precision) ||
-        !backend_takes(k.be, k.precision))
+        !precision_find(luaL_checkstring(L, arg), &k.precision))
         raise_error(L);
+    backend_target(k.be, k.device, 0);
+    if (!backend_takes(k.be, k.precision)) raise_error(L);
     return k;
 }
 
@@ -47,12 +48,15 @@ static int l_precisions(lua_State *L)
     int device, n = 0;
 
     if (!backend_find(check_device(L, 1), &be, &device) ||
-        (only && !precision_find(only, &asked)) || !backend_takes(be, asked))
+        (only && !precision_find(only, &asked)))
         return raise_error(L);
+    backend_target(be, device, 0);
+    if (!backend_takes(be, asked)) return raise_error(L);
     lua_newtable(L);
 
     for (int p = 0; p < PRECISION_COUNT; p++) {
-        if (!(be->precisions >> p & 1) || (only && p != (int)asked)) continue;
+        if (!backend_has(be, (Precision)p) || (only && p != (int)asked))
+            continue;
         lua_newtable(L);
         set_text(L, "name", precision_name((Precision)p));
         set_number(L, "unit", precision_unit((Precision)p));

@@ -104,11 +104,18 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
     push_convolution(L, g, n);
 }
 
+/* The compute capability of a GPU that need not be present, 75 for 7.5; 0: of
+ * the device. */
+static int opt_capability(lua_State *L)
+{
+    return (int)opt_int(L, 1, "capability", 0, 0, 999);
+}
+
 /* plan{roots=, step_roots=nil, loss=, inputs={name={n,c,h,w}}, device="cpu",
  * threads=, precision=, winograd=true, tiles="", optim=, budget=0, least=false,
- * average=false, plain=false} -> {bytes=, naive_bytes=, peak_values=,
- * peak_gradients=, peak_workspace=, activation_bytes=, flops=, calls=,
- * microbatched=, trained=, running=, param_bytes=, weight_bytes=,
+ * average=false, plain=false, capability=0} -> {bytes=, naive_bytes=,
+ * peak_values=, peak_gradients=, peak_workspace=, activation_bytes=, flops=,
+ * calls=, microbatched=, trained=, running=, param_bytes=, weight_bytes=,
  * gradient_bytes=, kept_bytes=, recompute_values=, recompute_dropped=,
  * recompute_calls=, recompute_flops=, recompute_bytes=, rows={...}}; opens and
  * allocates nothing on a device. With a loss and an optimiser it is the plan of
@@ -138,6 +145,7 @@ static int l_plan(lua_State *L)
     const char *tiles = opt_string(L, 1, "tiles", "");
     if (!backend_find(opt_device(L, 1, "cpu"), &be, &number))
         return raise_error(L);
+    backend_target(be, number, opt_capability(L));
     int step_roots = read_step_roots(L, 1, step_root);
     bool all = !train || step_roots < 0;
     if (loss >= 0) root[roots++] = loss;
@@ -313,8 +321,7 @@ static int l_launches(lua_State *L)
                         .tiles = opt_string(L, 1, "tiles", ""),
                         .no_fusion = opt_bool(L, 1, "plain", false),
                         .dry_run = true,
-                        .capability =
-                            (int)opt_int(L, 1, "capability", 80, 10, 999)};
+                        .capability = opt_capability(L)};
     int inputs = read_input_dims(L, 1, input);
     spec.step_roots = read_step_roots(L, 1, step_root);
     if (spec.step_roots >= 0) spec.step_root = step_root;

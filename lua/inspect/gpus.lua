@@ -2,9 +2,9 @@
 --
 -- capability: compute capability, 90 for 9.0. bandwidth: of the memory in GB/s. Rates in TFLOP/s
 -- without sparsity: f32 of the CUDA cores, tf32 and half (bf16, f16) of the tensor cores with
--- float32 sums. All are peaks of the vendor's data sheets at boost clock. Achieved rates are lower
--- (published for an H200: 4.3 of 4.8 TB/s and 790 of 989 TFLOP/s), so the bound is below any
--- measured time.
+-- float32 sums; a GPU of 7.5 has f16 only. All are peaks of the vendor's data sheets at boost
+-- clock. Achieved rates are lower (published for an H200: 4.3 of 4.8 TB/s and 790 of 989 TFLOP/s),
+-- so the bound is below any measured time.
 
 local util = require "seg.util"
 
@@ -23,6 +23,10 @@ M.models = {
     bandwidth = 936, f32 = 35.6, tf32 = 35.6, half = 71.2 },
   { name = "4060", text = "RTX 4060", capability = 89,
     bandwidth = 272, f32 = 15.1, tf32 = 15.1, half = 30.2 },
+  { name = "t4", text = "T4", capability = 75,
+    bandwidth = 320, f32 = 8.1, half = 65 },
+  { name = "rtx2080", text = "RTX 2080", capability = 75,
+    bandwidth = 448, f32 = 10.6, half = 42.4 },
 }
 
 -- The names of all GPUs: "h200, h100 or a100".

@@ -25,16 +25,17 @@ local function extents(r, batch, scale)
 end
 
 -- The plan of one step of this recipe: training, or evaluation. change: another `scale` of the
--- images, `device`, `optim` or `precision`; recompute: "off"; "given": within the bytes of
--- --recompute, if it is a number, and unlimited for `auto`; "least": the smallest memory; nil: as
--- --recompute says, `auto` with the memory that is free at present, or that `session` has.
+-- images, `device`, `capability` of a GPU that need not be present, `optim` or `precision`;
+-- recompute: "off"; "given": within the bytes of --recompute, if it is a number, and unlimited for
+-- `auto`; "least": the smallest memory; nil: as --recompute says, `auto` with the memory that is
+-- free at present, or that `session` has.
 function M.plan(r, batch, train, change)
   change = change or {}
   local v, inputs = config.ensure(), extents(r, batch, change.scale)
   local function planned(bytes, near)
     return core.plan { roots = recipes.roots(r), step_roots = recipes.step_roots(r),
                        loss = r.loss, inputs = inputs,
-                       device = change.device or v.device,
+                       device = change.device or v.device, capability = change.capability,
                        precision = change.precision or v.precision,
                        threads = v.threads, winograd = v.winograd, tiles = v.tiles,
                        optim = train and (change.optim or r.optim) or nil,
@@ -73,7 +74,7 @@ end
 -- the step, whose arena depends on the kernels of that GPU.
 local function launches(r, gpu)
   local v = config.ensure()
-  local plan = M.plan(r, v.batch, true)
+  local plan = M.plan(r, v.batch, true, { capability = gpu.capability })
   local bytes = budget.arena(v.device, plan.param_bytes)
   local list, arena = core.launches { roots = recipes.roots(r), step_roots = recipes.step_roots(r),
                                loss = r.loss, device = "cuda",

@@ -69,13 +69,16 @@ local function least_of_both(r, train, now, short, rest)
   return frees >= short and { "--batch 1 --recompute auto", frees } or nil
 end
 
--- Convolutions in 16 bits, if the device has them: their operands are copies of half the size.
+-- Convolutions in 16 bits, if the device has them: their operands are copies of half the size. A
+-- GPU of compute capability 7.5 has f16 only.
 local function half_precision(r, train, now, rest)
   local v = config.values
   if v.precision ~= "f32" and v.precision ~= "tf32" then return nil end
-  local n = replan(r, v.batch, train, { precision = "bf16" })
-  local frees = n and need(now, rest) - need(n, rest) or 0
-  return frees > 0 and { "--precision bf16", frees } or nil
+  for _, precision in ipairs { "bf16", "f16" } do
+    local n = replan(r, v.batch, train, { precision = precision })
+    local frees = n and need(now, rest) - need(n, rest) or 0
+    if frees > 0 then return { "--precision " .. precision, frees } end
+  end
 end
 
 -- The key of the recipe that sets the size of its images: a number of its config that equals both

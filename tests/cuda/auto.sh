@@ -143,6 +143,13 @@ step "so the GPU is checked" says damaged "$checking"
 step "and the record repaired" trains repaired
 step "for the next run" not says repaired "self-check"
 
+# a precision that the GPU lacks
+cache turing
+step "bf16 with a GPU of 7.5" with EMU_CC=75 trains turing --precision bf16
+step "is for the CPU" says turing "^device: CPU, .*(GPU: precision bf16 is not available on this GPU"
+step "f16" with EMU_CC=75 trains turing_f16 --precision f16
+step "passes there" says turing_f16 "^device: GPU, convolutions in f16$"
+
 # ranks
 export EMU_DEVICES=2 SEGENGINE_NCCL="$emu/libnccl.so.2"
 cache ranks

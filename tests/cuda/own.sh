@@ -14,5 +14,6 @@ for variant in plain checked; do
                 env EMU_ORDER=$order "$emu/$variant/$name"
         done
     done
+    step "prims, $variant, capability 7.5" env EMU_CC=75 "$emu/$variant/prims"
 done
 finish

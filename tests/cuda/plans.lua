@@ -1,5 +1,6 @@
 -- plans.lua -- the kernel of each launch of one training step, for all recipes, as
--- `plan --gpu` prints it for an H200 and in bf16 for an A100; compared with tests/cuda/plans.txt.
+-- `plan --gpu` prints it for an H200, in bf16 for an A100 and in f16 for a T4; compared with
+-- tests/cuda/plans.txt.
 --
 --   PROGRAM=build/emu/plain/segengine build/emu/plain/segengine tests/cuda/plans.lua [--write]
 --
@@ -27,8 +28,9 @@ local parts = {}
 for _, name in ipairs(core.sys.list("scripts")) do
   local recipe = name:match("^(.*)%.lua$")
   if recipe and t.read("scripts/" .. name):find("check = {", 1, true) then
-    -- a Hopper GPU, and in 16 bits, where it has kernels of its own, another
-    for _, on in ipairs { { "bf16", "h200" }, { "f32", "h200" }, { "bf16", "a100", " a100" } } do
+    -- a Hopper GPU, and in 16 bits, where kernels depend on the GPU, others
+    for _, on in ipairs { { "bf16", "h200" }, { "f32", "h200" }, { "bf16", "a100", " a100" },
+                          { "f16", "t4", " t4" } } do
       parts[#parts + 1] = { recipe .. " " .. on[1] .. (on[3] or ""), recipe, on[1], on[2] }
     end
   end
@@ -76,7 +78,7 @@ t.test("the arena is that of the GPU's kernels", function()
 end)
 
 t.test("the kernels do not depend on the GPU's name", function()
-  -- but on its compute capability: 9.0 or another
+  -- but on its compute capability: 7.5, 9.0 or another
   local hopper = launches("brain_unet", "h200", "bf16")
   local other = launches("brain_unet", "a100", "bf16")
   t.check(hopper ~= other, "an A100 has the kernels of Hopper")
@@ -84,5 +86,9 @@ t.test("the kernels do not depend on the GPU's name", function()
   for _, gpu in ipairs { "4090", "3090", "4060" } do
     t.equal(launches("brain_unet", gpu, "bf16"), other, gpu)
   end
+  local turing = launches("brain_unet", "t4", "f16")
+  t.check(turing ~= launches("brain_unet", "a100", "f16"), "a T4 has the kernels of an A100")
+  t.equal(launches("brain_unet", "rtx2080", "f16"), turing, "rtx2080")
+  t.equal(launches("brain_unet", "t4", "f32"), launches("brain_unet", "h200", "f32"), "f32")
 end)
 t.finish()

@@ -217,6 +217,26 @@ done
 step "a recipe's steps in f16" run steps scripts/brain_unet.lua check \
     --device cuda --precision f16 --steps_only --preset check \
     --phantom "$tmp/phantom" --out "$tmp/steps"
+# compute capability 7.5: 64 KB of shared memory, no bf16 and no tf32
+turing() { with EMU_CC=75 "$@"; }
+step "steps in f16 on 7.5" turing run steps_75 scripts/brain_unet.lua check \
+    --device cuda --precision f16 --steps_only --preset check \
+    --phantom "$tmp/phantom" --out "$tmp/steps"
+step "the precisions of 7.5" turing run rows_75 check --device cuda --op linear
+step "f16 is one" says rows_75 "^linear  *f16 .* ok"
+step "bf16 and tf32 are none" not says rows_75 "bf16\|tf32"
+step "no training in bf16 on 7.5" ends 2 turing train bf16_75 --precision bf16
+step "no bench in tf32" ends 2 turing run tf32_75 "$tmp/tiny.lua" bench --device cuda \
+    --precision tf32
+step "no check in bf16" ends 2 turing run check_75 check --device cuda --op linear \
+    --precision bf16
+step "no plan for a T4 in bf16" ends 2 run plan_75 "$tmp/tiny.lua" plan --gpu t4 \
+    --precision bf16
+for name in bf16_75 tf32_75 check_75 plan_75; do
+    step "$name says why" says $name "precision .* is not available on this GPU: the .*7\.5"
+    step "$name says what to do" says $name "use --precision f16 or f32"
+    step "$name has read no data" not says $name "^epoch\|patients"
+done
 step "training in bf16" train bf16 --precision bf16 --epochs 1
 step "it says so" says bf16 "device: GPU, convolutions in bf16"
 step "on in another" ends 2 train f32 --precision f32 \

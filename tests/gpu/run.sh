@@ -126,7 +126,8 @@ at_precisions() {
         "$@" --device cuda --precision "$precision" > "$BUILD/said" 2>&1
         status=$?
         if [ "$status" -eq 2 ]; then
-            echo "precision $precision: not in this program"
+            echo "precision $precision: not available"
+            cat "$BUILD/said"
             continue
         fi
         echo "precision $precision:"

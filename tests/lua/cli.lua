@@ -287,8 +287,8 @@ end)
 t.test("plan --gpu: what a step launches, without a GPU", function()
   local plan = "scripts/brain_unet.lua plan --data /nowhere --device cuda --gpu "
   says(plan .. "h2000", 2,
-       '--gpu "h2000" is not known; use h200, h100, a100, 4090, 3090 or 4060')
-  says("--help", 0, "a step on h200, h100, a100, 4090, 3090 or 4060\n")
+       '--gpu "h2000" is not known; use h200, h100, a100, 4090, 3090, 4060, t4 or rtx2080')
+  says("--help", 0, "a step on h200, h100, a100, 4090, 3090, 4060, t4 or rtx2080\n")
   -- no H200 moves 4.8 GB or does 67 GFLOP in less: the bound uses peak rates
   local gpus = require "seg.inspect.gpus"
   t.equal(gpus.floor_us(gpus.find "h200", 4.8e9, 67e9, "f32"), 1000.0)
@@ -314,7 +314,7 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   says(plan .. "a100 --precision bf16", 0, said)
   numbers = says(plan .. "a100 --precision bf16 --json", 0, '\n  "arena_bytes": ' .. arena)
   t.check(numbers:find('\n  "param_bytes": ' .. params, 1, true), numbers)
-  -- and no driver is asked whether a precision exists
+  -- a machine without a GPU has all precisions
   says("scripts/brain_unet.lua plan --data /nowhere --device cuda --precision bf16", 0,
        "precision    bf16\n")
   -- --gpu plans for a GPU without --device, too
@@ -323,6 +323,13 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
          "floor on H200")
   end
   says("scripts/brain_unet.lua plan --gpu 4090 --batch 1 --size 32", 0, "floor on RTX 4090")
+  says("scripts/brain_unet.lua plan --gpu t4 --batch 1 --size 32 --precision f16", 0,
+       "floor on T4 (320 GB/s, 65 TFLOP/s)")
+  for _, precision in ipairs { "bf16", "tf32" } do
+    says("scripts/brain_unet.lua plan --gpu rtx2080 --precision " .. precision, 2,
+         "precision " .. precision .. " is not available on this GPU: the tensor cores of compute "
+         .. "capability 7.5")
+  end
   -- a slower GPU has a higher bound
   local function floor(gpu)
     local json = says(plan .. gpu .. " --json", 0, '"gpu": "' .. gpu .. '"')

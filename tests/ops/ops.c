@@ -44,7 +44,7 @@ static void run_row(Op op)
     const bool narrow = backend_storage(be, &call).narrow;
 
     for (int p = 1; p < PRECISION_COUNT; p++) {
-        if (!(be->precisions >> p & 1)) continue;
+        if (!backend_has(be, (Precision)p)) continue;
         const int cases = run_suites(op, (Precision)p).narrow;
         if (narrow && precision_copy((Precision)p) != F32 && cases < NARROW)
             test_failed(__FILE__, __LINE__, "%s: %d cases on narrow tensors",

@@ -15,14 +15,23 @@ NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 command -v "$NVCC" > /dev/null || skip "there is no nvcc"
 
 # the architectures of every run, and in a soak all that GPUS=all builds
-all='80 90'
+all='75 80 90'
 [ -z "${SEG_SOAK:-}" ] || all=$(sed -n 's/^GPUS_ALL := //p' Makefile)
-# of_file FILE: sets $gpus and $ptx, as the Makefile does
+# of_file FILE: sets $gpus and $codes, the options of nvcc, as the Makefile does
 of_file() {
     case $1 in
-    *sm90*) gpus=90a ptx=compute_90a ;;
-    *) gpus=$all ptx=compute_80 ;;
+    *sm90*) gpus=90a ;;
+    *_bf16.cu | *_tf32.cu) gpus=${all#75 } ;;
+    *) gpus=$all ;;
     esac
+    codes=
+    for gpu in $gpus; do
+        case $gpu in
+        75 | 90a) from=$gpu ;;
+        *) from=80 ;;
+        esac
+        codes="$codes -gencode arch=compute_$from,code=sm_$gpu"
+    done
 }
 kept= # the folder with compiler messages and PTX of a file
 
@@ -44,13 +53,11 @@ built() {
 # compiled FILE: fills $kept
 compiled() {
     ! built "$1" || return 0
-    kept=$tmp/kept codes=
-    case $1 in *sm90*) ;; *) codes=compute_80 ;; esac
+    kept=$tmp/kept
     rm -rf "$kept" && mkdir "$kept" || return 1
-    for gpu in $gpus; do codes="${codes:+$codes,}sm_$gpu"; done
+    # shellcheck disable=SC2086 # several options
     "$NVCC" -std=c++17 -O3 -fmad=false -I. -DSEG_CUDA -DSEG_SM90 \
-        -gencode "arch=$ptx,code=[$codes]" -Xptxas -v --keep \
-        --keep-dir "$kept" -fatbin -o "$tmp/fatbin" "$1" > "$kept/said" 2>&1
+        $codes -Xptxas -v --keep --keep-dir "$kept" -fatbin -o "$tmp/fatbin" "$1" > "$kept/said" 2>&1
 }
 # no messages but ptxas's resource usage of each kernel
 silent() {

@@ -72,7 +72,7 @@ step "on a GPU" code 0 check recipe:brain_unet bench
 step "every operator" says 'ran check --device cuda'
 step "other precisions" says \
     'ran scripts/brain_unet.lua check --device cuda --precision tf32'
-step "one that is not there" says 'precision bf16: not in this program'
+step "one that is not there" says 'precision bf16: not available'
 step "a recipe" says 'ran scripts/brain_unet.lua check --device cuda'
 # sanitizer BODY: a script that replaces compute-sanitizer, in the PATH
 sanitizer() {

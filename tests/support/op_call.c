@@ -12,6 +12,7 @@ const Backend *given_backend(size_t i)
     const Backend *be;
     int device;
     REQUIRE(backend_find(given_device(i), &be, &device));
+    backend_target(be, device, 0);
     return be;
 }
 

@@ -153,9 +153,43 @@ void settings_read()
         bad_setting("EMU_DEVICES", getenv("EMU_DEVICES"));
 }
 
+/* Limits of the GPUs from a capability on; those of a T4, an RTX 30 (which has
+ * the least shared memory of all from 8.0 on) and an H100. */
+struct Limits {
+    int capability;
+    size_t shared, reserved; /* of a block; of the system, for each block */
+    int threads;             /* of a multiprocessor */
+    int processors;
+};
+static const Limits &limits()
+{
+    // few processors with capability 9.0: its kernels are persistent, so that
+    // each block gets several tiles even of a small problem
+    static const Limits table[] = {{75, 64 << 10, 0, 1024, 40},
+                                   {80, 99 << 10, 1024, 1536, 64},
+                                   {90, 227 << 10, 1024, 2048, 4},
+                                   {100, 99 << 10, 1024, 1536, 64}};
+    const Limits *found = table;
+    for (const Limits &row : table)
+        if (row.capability <= settings.capability) found = &row;
+    return *found;
+}
+
 size_t shared_limit()
 {
-    return settings.capability == 90 ? 227 * 1024 : 99 * 1024;
+    return limits().shared;
+}
+
+bool has_sm80()
+{
+    return settings.capability >= 80;
+}
+
+void lacks_sm80(const char *what, const char *file, int line)
+{
+    stop_at(file, line,
+            "%s needs compute capability 8.0, the device has %d.%d (EMU_CC)",
+            what, settings.capability / 10, settings.capability % 10);
 }
 
 int dynamic_limit(const void *function)
@@ -259,13 +293,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *to, int device)
     to->totalGlobalMem = settings.memory;
     to->sharedMemPerBlock = SHARED_STATIC;
     to->sharedMemPerBlockOptin = shared_limit();
-    to->sharedMemPerMultiprocessor = shared_limit() + 1024;
-    to->reservedSharedMemPerBlock = 1024;
+    to->reservedSharedMemPerBlock = limits().reserved;
+    to->sharedMemPerMultiprocessor = shared_limit() + limits().reserved;
     to->totalConstMem = 64 * 1024;
     to->regsPerBlock = to->regsPerMultiprocessor = 64 * 1024;
     to->warpSize = 32;
     to->maxThreadsPerBlock = MAX_THREADS;
-    to->maxThreadsPerMultiProcessor = 1536;
+    to->maxThreadsPerMultiProcessor = limits().threads;
     to->maxBlocksPerMultiProcessor = 16;
     to->maxThreadsDim[0] = to->maxThreadsDim[1] = MAX_THREADS;
     to->maxThreadsDim[2] = 64;
@@ -273,9 +307,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *to, int device)
     to->maxGridSize[1] = to->maxGridSize[2] = 65535;
     to->major = settings.capability / 10;
     to->minor = settings.capability % 10;
-    // few with capability 9.0: its kernels are persistent, so that each block
-    // gets several tiles even of a small problem
-    to->multiProcessorCount = settings.capability == 90 ? 4 : 64;
+    to->multiProcessorCount = limits().processors;
     to->memoryBusWidth = 256;
     to->l2CacheSize = 4 << 20;
     to->canMapHostMemory = to->concurrentKernels = 1;

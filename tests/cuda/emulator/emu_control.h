@@ -11,7 +11,8 @@
  *                ahead  before a stream runs, the others run as far as they may
  *                rN  random with seed N
  *   EMU_ASYNC    late (default) or early: completion of cp.async, tma_load
- *   EMU_CC       compute capability, 80 (default), 90, 75, ...
+ *   EMU_CC       compute capability, 80 (default), 90, 75, ...: instructions,
+ *                shared memory of a block, multiprocessors
  *   EMU_DEVICES  number of devices (1), 0 for none
  *   EMU_DRIVER   ok (default), none, old
  *   EMU_MEM      bytes of memory of each device (2 GiB), K M G allowed

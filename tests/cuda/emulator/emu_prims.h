@@ -3,16 +3,20 @@
  * Fragment layouts follow PTX. mma adds in float, k ascending; real tensor
  * cores round differently from generation to generation, so results are
  * compared with a tolerance. A cp.async completes as late as CUDA allows (at
- * the wait; EMU_ASYNC=early: at once), and until then its destination holds
- * 0xFF. */
+ * the wait; EMU_ASYNC=early, or a capability below 8.0, which has none: at
+ * once), and until then its destination holds 0xFF. */
 #ifndef EMU_PRIMS_H
 #define EMU_PRIMS_H
 #include "tests/cuda/emulator/emu_warp.h"
 
 namespace emu {
 
-enum IgemmParams { PRODUCT_BF16, PRODUCT_F16, PRODUCT_TF32 };
-/* d (16x8) += a (16 x 16 or 8) b; the registers of one lane */
+bool has_sm80(); /* has the device capability 8.0 or more? */
+[[noreturn]] void lacks_sm80(const char *what, const char *file, int line);
+
+enum IgemmParams { PRODUCT_BF16, PRODUCT_F16, PRODUCT_TF32, PRODUCT_F16_K8 };
+/* d (16x8) += a (16 x 16 or 8) b; the registers of one lane. m16n8k8 of f16
+ * has two registers of a and one of b */
 void mma(IgemmParams type, float (&d)[4], const uint32_t (&a)[4],
          const uint32_t (&b)[2], const char *file, int line);
 /* Stops unless [p, p + n) is aligned and lies in one shared array. */

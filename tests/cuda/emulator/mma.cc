@@ -80,6 +80,26 @@ static void body_mma16(Lane *lanes, uint32_t mask)
     scatter(d, lanes);
 }
 
+static void body_mma8_f16(Lane *lanes, uint32_t mask)
+{
+    float a[16][8], b[8][8], d[16][8];
+    need_all(mask, "mma");
+    for (int l = 0; l < 32; l++) {
+        const int g = l >> 2, t = l & 3;
+        Fragment f;
+        memcpy(&f, lanes[l].in, sizeof f);
+        for (int h = 0; h < 2; h++) {
+            const int k = 2 * t + h, shift = 16 * h;
+            a[g][k] = f32_of_f16(f.a[0] >> shift & 0xffff);
+            a[g + 8][k] = f32_of_f16(f.a[1] >> shift & 0xffff);
+            b[k][g] = f32_of_f16(f.b[0] >> shift & 0xffff);
+        }
+        gather(d, l, f);
+    }
+    multiply(d, a, b);
+    scatter(d, lanes);
+}
+
 /* the hardware reads only the upper 19 bits of a tf32 operand */
 static void body_mma8(Lane *lanes, uint32_t mask)
 {
@@ -104,7 +124,8 @@ void mma(IgemmParams type, float (&d)[4], const uint32_t (&a)[4],
          const uint32_t (&b)[2], const char *file, int line)
 {
     static const WarpBody bodies[] = {body_mma16<f32_of_bf16>,
-                                      body_mma16<f32_of_f16>, body_mma8};
+                                      body_mma16<f32_of_f16>, body_mma8,
+                                      body_mma8_f16};
     Fragment f;
     Lane &slot = lane_slot();
     memcpy(f.a, a, sizeof f.a);

@@ -31,42 +31,49 @@ static float b_value(int k, int n)
     return (float)(k * 8 + n + 1);
 }
 
+enum { BF16_K16, F16_K16, TF32_K8, F16_K8 };
 template <int type>
 static __global__ void k_product(const float *a, const float *b, float *d)
 {
     const int l = threadIdx.x, g = l / 4, t = l % 4;
-    const int depth = type == 2 ? 8 : 16;
+    const int depth = type == TF32_K8 || type == F16_K8 ? 8 : 16;
+    const int registers = type == F16_K8 ? 2 : 4;
     uint32_t fa[4], fb[2];
     float fd[4];
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < registers; i++) {
         const int row = g + 8 * (i & 1);
-        const int k = type == 2 ? t + 4 * (i >> 1) : 2 * t + 8 * (i >> 1);
+        const int k = type == TF32_K8 ? t + 4 * (i >> 1) : 2 * t + 8 * (i >> 1);
         const float *p = a + row * depth + k;
-        fa[i] = type == 2   ? to_tf32(p[0])
-                : type == 1 ? pack_f16(p[0], p[1])
-                            : pack_bf16(p[0], p[1]);
+        fa[i] = type == TF32_K8    ? to_tf32(p[0])
+                : type == BF16_K16 ? pack_bf16(p[0], p[1])
+                                   : pack_f16(p[0], p[1]);
     }
 
-    for (int i = 0; i < 2; i++) {
-        const float *p = b + (type == 2 ? t + 4 * i : 2 * t + 8 * i) * 8 + g;
-        fb[i] = type == 2   ? to_tf32(p[0])
-                : type == 1 ? pack_f16(p[0], p[8])
-                            : pack_bf16(p[0], p[8]);
+    for (int i = 0; i < registers / 2; i++) {
+        const int k = type == TF32_K8 ? t + 4 * i : 2 * t + 8 * i;
+        const float *p = b + k * 8 + g;
+        fb[i] = type == TF32_K8    ? to_tf32(p[0])
+                : type == BF16_K16 ? pack_bf16(p[0], p[8])
+                                   : pack_f16(p[0], p[8]);
     }
 
     for (int i = 0; i < 4; i++)
         fd[i] = d[(g + 8 * (i >> 1)) * 8 + 2 * t + (i & 1)];
-    if (type == 0) mma_bf16(fd, fa, fb);
-    if (type == 1) mma_f16(fd, fa, fb);
-    if (type == 2) mma_tf32(fd, fa, fb);
+    if (type == BF16_K16) mma_bf16(fd, fa, fb);
+    if (type == F16_K16) mma_f16(fd, fa, fb);
+    if (type == TF32_K8) mma_tf32(fd, fa, fb);
+    if (type == F16_K8) {
+        const uint32_t rows[2] = {fa[0], fa[1]};
+        mma_f16_k8(fd, rows, fb[0]);
+    }
     for (int i = 0; i < 4; i++)
         d[(g + 8 * (i >> 1)) * 8 + 2 * t + (i & 1)] = fd[i];
 }
 
 template <int type> static void product(Words *got, Words *want)
 {
-    const int depth = type == 2 ? 8 : 16;
+    const int depth = type == TF32_K8 || type == F16_K8 ? 8 : 16;
     std::vector<float> a, b, d;
     for (int r = 0; r < 16; r++)
         for (int k = 0; k < depth; k++) a.push_back(a_value(r, k, depth));
@@ -418,39 +425,45 @@ static const struct {
     const char *name;
     void (*run)(Words *got, Words *want);
     uint64_t hash;
+    int least; /* compute capability: 80, or 0 for all */
 } cases[] = {
-    {"mma bf16", product<0>, 0x52b5327db954f999u},
-    {"mma f16", product<1>, 0x52b5327db954f999u},
-    {"mma tf32", product<2>, 0x415af324b9b2831cu},
-    {"to_tf32", tf32, 0xc21cdf8b951cc2f8u},
-    {"ldmatrix x1", matrices<1, false>, 0x3f788420f849c343u},
-    {"ldmatrix x2", matrices<2, false>, 0x53b8047c1c603bb3u},
-    {"ldmatrix x4", matrices<4, false>, 0x2479b7a9f2841283u},
-    {"ldmatrix x1 trans", matrices<1, true>, 0x27441624b71cf3a3u},
-    {"ldmatrix x2 trans", matrices<2, true>, 0x60f820bd4706c723u},
-    {"ldmatrix x4 trans", matrices<4, true>, 0xf3e088ccd62772a3u},
-    {"cp.async 4", copies<1>, 0x89ec1d28ad115123u},
-    {"cp.async 8", copies<2>, 0x09ee71a09094d343u},
-    {"cp.async 16", copies<4>, 0x684649eaed8c9d8fu},
-    {"shuffle int", shuffles<int>, 0x2bfa0ed123ea64f3u},
-    {"shuffle float", shuffles<float>, 0x2bfa0ed123ea64f3u},
-    {"shuffle double", shuffles<double>, 0x2bfa0ed123ea64f3u},
-    {"shuffle int64", shuffles<long long>, 0x2bfa0ed123ea64f3u},
-    {"votes", votes, 0xaa77f326bae087e7u},
-    {"warp sums", sums, 0xe7595acf40682187u},
-    {"16-bit patterns", patterns, 0x37b088bcf0292783u},
-    {"16-bit arithmetic", halves, 0x1ff18edc6c4add2eu},
-    {"integer intrinsics", bits, 0xfdc80003e365cf1au},
-    {"atomics", atomics, 0x6438d41bed0a8ae9u},
-    {"block", blocks, 0x10872f4a30f91a1eu},
-    {"grid barrier", grids, 0xaa97db75682d341bu},
-    {"last block", last, 0x0092af4267bca2e3u},
+    {"mma bf16", product<BF16_K16>, 0x52b5327db954f999u, 80},
+    {"mma f16", product<F16_K16>, 0x52b5327db954f999u, 0},
+    {"mma f16 k8", product<F16_K8>, 0x415af324b9b2831cu, 0},
+    {"mma tf32", product<TF32_K8>, 0x415af324b9b2831cu, 80},
+    {"to_tf32", tf32, 0xc21cdf8b951cc2f8u, 80},
+    {"ldmatrix x1", matrices<1, false>, 0x3f788420f849c343u, 0},
+    {"ldmatrix x2", matrices<2, false>, 0x53b8047c1c603bb3u, 0},
+    {"ldmatrix x4", matrices<4, false>, 0x2479b7a9f2841283u, 0},
+    {"ldmatrix x1 trans", matrices<1, true>, 0x27441624b71cf3a3u, 0},
+    {"ldmatrix x2 trans", matrices<2, true>, 0x60f820bd4706c723u, 0},
+    {"ldmatrix x4 trans", matrices<4, true>, 0xf3e088ccd62772a3u, 0},
+    {"cp.async 4", copies<1>, 0x89ec1d28ad115123u, 0},
+    {"cp.async 8", copies<2>, 0x09ee71a09094d343u, 0},
+    {"cp.async 16", copies<4>, 0x684649eaed8c9d8fu, 0},
+    {"shuffle int", shuffles<int>, 0x2bfa0ed123ea64f3u, 0},
+    {"shuffle float", shuffles<float>, 0x2bfa0ed123ea64f3u, 0},
+    {"shuffle double", shuffles<double>, 0x2bfa0ed123ea64f3u, 0},
+    {"shuffle int64", shuffles<long long>, 0x2bfa0ed123ea64f3u, 0},
+    {"votes", votes, 0xaa77f326bae087e7u, 0},
+    {"warp sums", sums, 0xe7595acf40682187u, 0},
+    {"16-bit patterns", patterns, 0x37b088bcf0292783u, 80},
+    {"16-bit arithmetic", halves, 0x1ff18edc6c4add2eu, 80},
+    {"integer intrinsics", bits, 0xfdc80003e365cf1au, 0},
+    {"atomics", atomics, 0x6438d41bed0a8ae9u, 0},
+    {"block", blocks, 0x10872f4a30f91a1eu, 0},
+    {"grid barrier", grids, 0xaa97db75682d341bu, 0},
+    {"last block", last, 0x0092af4267bca2e3u, 0},
 };
 
 int main(int argc, char **argv)
 {
     const bool list = argc > 1 && !strcmp(argv[1], "--hashes");
+    int major = 0, minor = 0;
+    OK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    OK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
     for (const auto &c : cases) {
+        if (10 * major + minor < c.least) continue;
         Words got, want;
         c.run(&got, &want);
         const uint64_t hash =

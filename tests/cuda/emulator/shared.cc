@@ -221,7 +221,7 @@ void copy_issue(void *to, const void *from, int bytes, bool valid,
     }
     const Op op = {to, from, bytes, valid, f->copies ? f->copies->group : 0,
                    pc};
-    if (settings.copies_early) {
+    if (settings.copies_early || !has_sm80()) {
         land(op);
         return;
     }

@@ -248,7 +248,7 @@ void launch(Launch what, cudaStream_t stream)
     } else if (!s || (s->id && s->device != current_device)) {
         /* a stream of another device than the current one */
         e = cudaErrorInvalidResourceHandle;
-    } else if (settings.capability < 80) {
+    } else if (settings.capability < 75) {
         e = cudaErrorNoKernelImageForDevice;
     } else if (!threads || b.x > MAX_THREADS || b.y > MAX_THREADS || b.z > 64 ||
                threads > MAX_THREADS || !blocks || g.x > 0x7fffffffu ||

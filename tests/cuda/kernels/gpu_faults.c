@@ -60,9 +60,9 @@ TEST(gpu_is_missing)
          "there is no cuda:1: this machine shows one GPU, cuda:0"},
         {80, 3, "ok", "cuda:7",
          "there is no cuda:7: this machine shows 3 GPUs, cuda:0 to cuda:2"},
-        {75, 1, "ok", "cuda",
-         "GPU cuda:0 (emulated) has compute capability 7.5, the kernels need "
-         "8.0 or more (RTX 30, A100 and later): use --device cpu"},
+        {70, 1, "ok", "cuda",
+         "GPU cuda:0 (emulated) has compute capability 7.0, the kernels need "
+         "7.5 or more (T4, RTX 20 and later): use --device cpu"},
     };
     Net n;
     net_linear(&n);

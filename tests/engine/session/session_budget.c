@@ -110,7 +110,7 @@ TEST(session_budget_leaves_all_bytes)
         compare(deep, given_device(i), PRECISION_f32);
         compare(recurrent, given_device(i), PRECISION_f32);
         // if supported, with 16-bit copies
-        if (given_backend(i)->precisions >> PRECISION_bf16 & 1)
+        if (backend_has(given_backend(i), PRECISION_bf16))
             compare(deep, given_device(i), PRECISION_bf16);
     }
 }
