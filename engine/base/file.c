@@ -248,6 +248,7 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
 
     *d = (Draft){.bytes = bytes};
     TRY(draft_goal(d, path, &mode, &there));
+    TRY(tmp = draft_name(d->path));
 
     // a save of gigabytes should fail at once and not after minutes; if the
     // free space is unknown, writing will tell
@@ -256,7 +257,6 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
         goto done;
     }
 
-    TRY(tmp = draft_name(d->path));
     d->fd =
         open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (d->fd < 0) {
