@@ -311,7 +311,7 @@ static void test_devices(void)
     OK(cudaDeviceReset());
     EXPECT(emu_live_blocks() == 0);
 
-    emu_set_device(75, 1, "ok", memory);
+    emu_set_device(70, 1, "ok", memory);
     LAUNCH(k_nothing, 1, 1, 0, 0, 0);
     EXPECT(cudaGetLastError() == cudaErrorNoKernelImageForDevice);
     emu_set_device(80, 0, "ok", memory);
