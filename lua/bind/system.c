@@ -87,14 +87,15 @@ static int dir_gc(lua_State *L)
     return 0;
 }
 
-/* sys.stat(path) -> {kind="file"|"folder"|"other", size=, mtime=, id=}, of the
- * target of a link; nil when the path does not exist or cannot be read. `id` is
+/* sys.stat(path) -> {kind="file"|"folder"|"other", size=, mtime=, mtime_ns=,
+ * id=}, of the target of a link; nil when the path does not exist or cannot be
+ * read. `mtime` is in seconds since 1970, `mtime_ns` in nanoseconds; `id` is
  * the same text for the same file or folder, by whichever path. */
 static int l_stat(lua_State *L)
 {
     struct stat st;
     if (stat(luaL_checkstring(L, 1), &st)) return 0;
-    lua_createtable(L, 0, 4);
+    lua_createtable(L, 0, 5);
     char id[48];
     snprintf(id, sizeof id, "%llx:%llx", (unsigned long long)st.st_dev,
              (unsigned long long)st.st_ino);
@@ -105,6 +106,9 @@ static int l_stat(lua_State *L)
                                    : "other");
     set_integer(L, "size", (lua_Integer)st.st_size);
     set_integer(L, "mtime", (lua_Integer)st.st_mtime);
+    set_integer(L, "mtime_ns",
+                (lua_Integer)st.st_mtim.tv_sec * 1000000000 +
+                    st.st_mtim.tv_nsec);
     return 1;
 }
 

@@ -67,7 +67,7 @@ local function all_of(out, recipe)
   local base, list, seen, begun = out .. "/" .. recipe, {}, {}, {}
   local function began(folder)
     local script = sys.stat(folder .. "/recipe.lua")
-    return script and script.mtime or math.huge
+    return script and script.mtime_ns or math.huge
   end
   for _, n in ipairs(numbers(base)) do
     local folder = string.format("%s/%03d", base, n)
