@@ -2,9 +2,9 @@
 # share.sh -- a run uses no more processors than it was given.
 #
 # Processor time divided by wall time is at most threads + workers, plus 5 %, and the
-# system lists only the threads of the pool and the loader threads of each part of the
-# data. Loader threads live as long as the run. On a busy machine the quotient is less,
-# never more.
+# system lists only the threads of the pool, the loader threads of each part of the data
+# and, while a checkpoint is written, the thread that writes it. Loader threads live as
+# long as the run. On a busy machine the quotient is less, never more.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 recipe="scripts/brain_unet.lua --preset check --size 64 --base 8 --quiet"
@@ -30,7 +30,18 @@ share() {
         printf "%.0f", 100 * s * 1e9 / ns }' "$1.times"
 }
 rows() { wc -l 2> /dev/null < "$tmp/runs/$1/brain_unet/001/metrics.csv" || echo 0; }
-threads() { ls /proc/"$pid"/task 2> /dev/null; }
+# threads OUT COUNT: lists the threads, at a moment when there are so many, if there is one
+threads() {
+    for _ in $(seq 50); do
+        ls /proc/"$pid"/task > "$1" 2> /dev/null
+        cat /proc/"$pid"/task/*/stat > "$tmp/$name.stat" 2> /dev/null
+        cat /proc/"$pid"/task/*/status > "$tmp/$name.status" 2> /dev/null
+        [ "$(wc -l < "$1")" -ne "$2" ] || [ "$(wc -l < "$tmp/$name.stat")" -ne "$2" ] ||
+            return 0
+        kill -0 "$pid" 2> /dev/null || return 0
+        sleep 0.01
+    done
+}
 # run NAME THREADS WORKERS OPTIONS ...: trains; while it does, lists its threads
 # after an epoch and after three
 run() {
@@ -46,9 +57,7 @@ run() {
         while kill -0 "$pid" 2> /dev/null && [ "$(rows "$name")" -lt "$after" ]; do
             sleep 0.05
         done
-        threads > "$tmp/$name.$after"
-        cat /proc/"$pid"/task/*/stat > "$tmp/$name.stat" 2> /dev/null
-        cat /proc/"$pid"/task/*/status > "$tmp/$name.status" 2> /dev/null
+        threads "$tmp/$name.$after" $(($2 + 2 * $3))
     done
     wait "$shell"
 }

@@ -82,7 +82,8 @@ t.test("the line of an epoch fits into 80 columns", function()
                 data = { valid = { pipeline = pipeline } } }
   local row = { epoch = 16, lr = 0.000146, train_loss = 0.93481, valid_loss = 0.93362,
                 valid_dice = 0.92041, valid_slice_dice = 0.75331, valid_iou = 0.85,
-                valid_slice_iou = 0.61, seconds = 70, valid_s = 12.25, wait_s = 10, copy_s = 0 }
+                valid_slice_iou = 0.61, seconds = 70, valid_s = 12.25, save_s = 0, wait_s = 10,
+                copy_s = 0 }
   local o = { losses = {}, bad = 0, best = true, alone = 1, transport = "" }
   local texts = epoch_line.texts(run, row, o)
   t.equal(texts[1], "epoch 16/120  lr 0.000146  loss 0.9348  valid 0.9336  "
