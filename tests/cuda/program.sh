@@ -219,9 +219,9 @@ step "a recipe's steps in f16" run steps scripts/brain_unet.lua check \
     --phantom "$tmp/phantom" --out "$tmp/steps"
 # compute capability 7.5: 64 KB of shared memory, no bf16 and no tf32
 turing() { with EMU_CC=75 "$@"; }
-step "steps in f16 on 7.5" turing run steps_75 scripts/brain_unet.lua check \
+step "steps in f16 on 7.5" turing run steps_75 scripts/headpose_cnn.lua check \
     --device cuda --precision f16 --steps_only --preset check \
-    --phantom "$tmp/phantom" --out "$tmp/steps"
+    --phantom "$tmp/faces" --out "$tmp/steps"
 step "the precisions of 7.5" turing run rows_75 check --device cuda --op linear
 step "f16 is one" says rows_75 "^linear  *f16 .* ok"
 step "bf16 and tf32 are none" not says rows_75 "bf16\|tf32"
