@@ -375,10 +375,6 @@ $(BUILD)/tests/kernels: $(filter $(KERNEL_TESTS:%=$(BUILD)/tests/%.o),\
 $(BENCHES): %: %.o $(BUILD)/tests/objects.a
 	$(LINK_TEST) $(OWN_RPATH) -o $@ $^ $(LIBS)
 
-$(BUILD)/tests/fuzz/objects.a: $(LIB_OBJ)
-	@rm -f $@ && mkdir -p $(@D)
-	$(call SHOW,link)$(AR) qcsT $@ $^
-
 # one program replays the corpora of all targets: it runs the target by whose name
 # it is called. libFuzzer wants one name for the function of every target.
 $(BUILD)/tests/fuzz/%.o: tests/fuzz/%.c $(BUILD)/settings
@@ -389,12 +385,12 @@ $(BUILD)/tests/fuzz/replay.o: tests/fuzz/replay.c $(FUZZ) $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(COMPILE) $(TEST_DEBUG) -DTARGETS='$(patsubst tests/fuzz/%.c,TARGET(%),$(FUZZ))' -c -o $@ $<
 $(BUILD)/tests/fuzz/replay: $(FUZZ:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/replay.o \
-    $(BUILD)/tests/fuzz/objects.a
+    $(BUILD)/tests/objects.a
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
 $(REPLAYS): $(BUILD)/tests/fuzz/replay
 	@ln -sf replay $@
 
-%-fuzzer: %.o $(BUILD)/tests/fuzz/objects.a
+%-fuzzer: %.o $(BUILD)/tests/objects.a
 	$(LINK) -fsanitize=fuzzer $(OWN_RPATH) -o $@ $^ $(LIBS)
 
 # The static library is one object; only the functions of the public header stay
