@@ -14,10 +14,10 @@ namespace emu {
 bool has_sm80(); /* has the device capability 8.0 or more? */
 [[noreturn]] void lacks_sm80(const char *what, const char *file, int line);
 
-enum IgemmParams { PRODUCT_BF16, PRODUCT_F16, PRODUCT_TF32, PRODUCT_F16_K8 };
+enum ProductType { PRODUCT_BF16, PRODUCT_F16, PRODUCT_TF32, PRODUCT_F16_K8 };
 /* d (16x8) += a (16 x 16 or 8) b; the registers of one lane. m16n8k8 of f16
  * has two registers of a and one of b */
-void mma(IgemmParams type, float (&d)[4], const uint32_t (&a)[4],
+void mma(ProductType type, float (&d)[4], const uint32_t (&a)[4],
          const uint32_t (&b)[2], const char *file, int line);
 /* Stops unless [p, p + n) is aligned and lies in one shared array. */
 void shared_check(const void *p, size_t n, size_t align, const char *what,

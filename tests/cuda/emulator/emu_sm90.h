@@ -66,7 +66,7 @@ void wgmma_fence();
 void wgmma_commit(EMU_AT);
 void wgmma_wait(int groups_left, EMU_AT);
 /* d: the calling thread's n / 2 registers */
-void wgmma(float *d, int n, IgemmParams type, bool a_mn_major, bool b_mn_major,
+void wgmma(float *d, int n, ProductType type, bool a_mn_major, bool b_mn_major,
            uint64_t a, uint64_t b, bool add, const char *file, int line);
 
 } // namespace emu

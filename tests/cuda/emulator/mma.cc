@@ -56,43 +56,24 @@ static void need_all(uint32_t mask, const char *what)
              what);
 }
 
-template <float (*f32)(uint32_t)>
-static void body_mma16(Lane *lanes, uint32_t mask)
+/* operands of 16 bits, DEPTH 16 or 8 along k */
+template <float (*f32)(uint32_t), int DEPTH>
+static void body_mma_half(Lane *lanes, uint32_t mask)
 {
-    float a[16][16], b[16][8], d[16][8];
+    float a[16][DEPTH], b[DEPTH][8], d[16][8];
     need_all(mask, "mma");
     for (int l = 0; l < 32; l++) {
         const int g = l >> 2, t = l & 3;
         Fragment f;
         memcpy(&f, lanes[l].in, sizeof f);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < DEPTH / 4; i++) {
             float *row = a[g + 8 * (i & 1)] + 2 * t + 8 * (i >> 1);
             row[0] = f32(f.a[i] & 0xffff);
             row[1] = f32(f.a[i] >> 16);
         }
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < DEPTH / 8; i++) {
             b[2 * t + 8 * i][g] = f32(f.b[i] & 0xffff);
             b[2 * t + 8 * i + 1][g] = f32(f.b[i] >> 16);
-        }
-        gather(d, l, f);
-    }
-    multiply(d, a, b);
-    scatter(d, lanes);
-}
-
-static void body_mma8_f16(Lane *lanes, uint32_t mask)
-{
-    float a[16][8], b[8][8], d[16][8];
-    need_all(mask, "mma");
-    for (int l = 0; l < 32; l++) {
-        const int g = l >> 2, t = l & 3;
-        Fragment f;
-        memcpy(&f, lanes[l].in, sizeof f);
-        for (int h = 0; h < 2; h++) {
-            const int k = 2 * t + h, shift = 16 * h;
-            a[g][k] = f32_of_f16(f.a[0] >> shift & 0xffff);
-            a[g + 8][k] = f32_of_f16(f.a[1] >> shift & 0xffff);
-            b[k][g] = f32_of_f16(f.b[0] >> shift & 0xffff);
         }
         gather(d, l, f);
     }
@@ -120,12 +101,12 @@ static void body_mma8(Lane *lanes, uint32_t mask)
     scatter(d, lanes);
 }
 
-void mma(IgemmParams type, float (&d)[4], const uint32_t (&a)[4],
+void mma(ProductType type, float (&d)[4], const uint32_t (&a)[4],
          const uint32_t (&b)[2], const char *file, int line)
 {
-    static const WarpBody bodies[] = {body_mma16<f32_of_bf16>,
-                                      body_mma16<f32_of_f16>, body_mma8,
-                                      body_mma8_f16};
+    static const WarpBody bodies[] = {body_mma_half<f32_of_bf16, 16>,
+                                      body_mma_half<f32_of_f16, 16>, body_mma8,
+                                      body_mma_half<f32_of_f16, 8>};
     Fragment f;
     Lane &slot = lane_slot();
     memcpy(f.a, a, sizeof f.a);

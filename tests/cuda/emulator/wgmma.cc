@@ -33,7 +33,7 @@ struct Operand {
 };
 struct Product {
     Operand a, b;
-    IgemmParams type;
+    ProductType type;
     bool add;
     Site site;
     std::shared_ptr<Accumulator> to;
@@ -259,7 +259,7 @@ static std::shared_ptr<Accumulator> accumulator_of(Warpgroup *w, int t,
     return w->live.back();
 }
 
-void wgmma(float *d, int n, IgemmParams type, bool a_mn_major, bool b_mn_major,
+void wgmma(float *d, int n, ProductType type, bool a_mn_major, bool b_mn_major,
            uint64_t a, uint64_t b, bool add, const char *file, int line)
 {
     const Site site = {"wgmma", file, line};
