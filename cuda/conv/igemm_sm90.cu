@@ -13,10 +13,14 @@ enum {
     LEAST_STAGES = 64, // worth a block: 33,000 cycles or more
 };
 
-/* Sets halos and filter stages: as many of each as shared memory holds. */
-template <Sm90Way WAY> bool place(IgemmSm90Params *p, int stages)
+/* Sets tiles, halos and filter stages: as many of the latter two as shared
+ * memory holds. narrow_tiles: of 64 channels. */
+template <Sm90Way WAY>
+bool place(IgemmSm90Params *p, int narrow_tiles, int stages)
 {
     typedef Sm90Shape<WAY> Shape;
+    p->tiles = narrow_tiles / Shape::FILTERS;
+    p->filter_tiles = divisor(p->to.chunks / Shape::FILTERS);
     const int room =
         SM90_SHARED_MOST - 2 * Shape::ROOM - SM90_BARRIERS - SM90_BOX_SUMS;
     p->resident = !Shape::SHARED && p->filter_tiles.by == 1 &&
@@ -33,11 +37,11 @@ template <Sm90Way WAY> bool place(IgemmSm90Params *p, int stages)
     return p->buffers >= 2;
 }
 
-bool place(Sm90Way way, IgemmSm90Params *p, int stages)
+bool place(Sm90Way way, IgemmSm90Params *p, int narrow_tiles, int stages)
 {
-    return way == SM90_WIDE     ? place<SM90_WIDE>(p, stages)
-           : way == SM90_NARROW ? place<SM90_NARROW>(p, stages)
-                                : place<SM90_PAIR>(p, stages);
+    return way == SM90_WIDE     ? place<SM90_WIDE>(p, narrow_tiles, stages)
+           : way == SM90_NARROW ? place<SM90_NARROW>(p, narrow_tiles, stages)
+                                : place<SM90_PAIR>(p, narrow_tiles, stages);
 }
 
 /* The slices of a tile's halos. Follows from the extents of one sample. */
@@ -64,7 +68,7 @@ int slices_of(Dims result, int chunks, const Sm90Taps *taps, int from_chunks)
  * positions for each tap along d and h. */
 int set_taps(const Sm90Taps *from, bool pairs, IgemmSm90Params *p)
 {
-    const int planes = p->grid.box_d * p->grid.box_n;
+    const int planes = sm90_planes(p->grid);
     int count = 0;
     memcpy(p->cls, from->cls, sizeof p->cls);
     memcpy(p->group, from->group, sizeof p->group);
@@ -125,19 +129,14 @@ bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
     const int64_t narrow_tiles =
         (int64_t)p->to.chunks * p->slices.by * p->classes.by * boxes->count;
     if (narrow_tiles > INT32_MAX / 2) return false;
-    *way = pairs ? SM90_PAIR
-           : p->to.chunks % 2 || !pays_wide(narrow_tiles, processors)
-               ? SM90_NARROW
-               : SM90_WIDE;
     const int stages = set_taps(taps, pairs, p) * p->from.chunks;
-    p->filter_tiles = divisor(p->to.chunks / (*way == SM90_WIDE ? 2 : 1));
-    if (!place(*way, p, stages)) {
-        if (*way != SM90_WIDE) return false;
-        *way = SM90_NARROW, p->filter_tiles = divisor(p->to.chunks);
-        if (!place(*way, p, stages)) return false;
-    }
-    p->tiles = (int)(narrow_tiles / (*way == SM90_WIDE ? 2 : 1));
-    return true;
+    *way = SM90_WIDE;
+    if (!pairs && p->to.chunks % 2 == 0 &&
+        pays_wide(narrow_tiles, processors) &&
+        place(*way, p, (int)narrow_tiles, stages))
+        return true;
+    *way = pairs ? SM90_PAIR : SM90_NARROW;
+    return place(*way, p, (int)narrow_tiles, stages);
 }
 
 int processors_of(const ConvProblem *r)
@@ -215,10 +214,11 @@ IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
     Sm90Boxes boxes;
     IgemmSm90Params p = {};
     f.takes = params_of(r, dgrad, SM90_PROCESSORS, &way, &boxes, &p);
-    if (f.takes && p.slices.by == 1)
+    if (!f.takes) return f;
+    if (p.slices.by == 1)
         f.sum_parts =
             boxes.count * (int)p.classes.by * (way == SM90_PAIR ? 2 : 1);
-    if (f.takes && p.slices.by > 1)
+    else
         f.workspace = p.slices.by * sizeof(float) *
                       (size_t)numel(dgrad ? r->input : r->output);
     return f;

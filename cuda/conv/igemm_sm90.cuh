@@ -76,6 +76,12 @@ struct Sm90Grid {
     int log_d, log_n;        // of box_d and box_n
 };
 
+/* The planes of a box. */
+static inline __host__ __device__ int sm90_planes(const Sm90Grid &g)
+{
+    return 1 << (g.log_d + g.log_n);
+}
+
 /* The taps that read the same halo. */
 struct Sm90Group {
     int8_t w, h, d;       // the halo's first position, from the box's

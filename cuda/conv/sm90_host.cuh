@@ -30,7 +30,7 @@ struct Sm90Boxes {
 /* The positions of a halo, in bytes of rows of `row` bytes. */
 static inline int sm90_halo_bytes(const Sm90Boxes *b, int row)
 {
-    return b->pitch * b->halo_h * b->grid.box_d * b->grid.box_n * row;
+    return b->pitch * b->halo_h * sm90_planes(b->grid) * row;
 }
 
 /* Do precision, channels, strides and the GPU allow the family? Chunks of 64

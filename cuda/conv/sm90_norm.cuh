@@ -86,7 +86,7 @@ static __device__ __forceinline__ Sm90Halo sm90_halo(const Sm90Box &box,
 {
     return {lines,
             pitch,
-            grid.box_d * grid.box_n,
+            sm90_planes(grid),
             grid.box_d,
             {box.w + g.w, box.h + g.h, box.d + g.d, box.n},
             source};

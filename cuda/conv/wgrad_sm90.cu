@@ -409,7 +409,7 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     p.b_stride = (uint32_t)(p.pitch * row);
     memcpy(p.group, taps.group, sizeof p.group);
     p.b_offset = s.pairs ? SM90_ROW / 2 : 0;
-    p.line = (int)p.b_stride * p.grid.box_d * p.grid.box_n;
+    p.line = (int)p.b_stride * sm90_planes(p.grid);
     p.b_classes = taps.source_classes;
 
     const int room = p.a_chunks * A_BYTES + p.b_room;
