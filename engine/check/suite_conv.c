@@ -338,8 +338,8 @@ static void draw_linear_long(Draw *d, OpCase *c)
 
 /* Cases for the Hopper kernels, cuda/conv/igemm_sm90*.cu and wgrad_sm90.cu:
  * channels in chunks of 64, padded or not, or pairs of positions of 32; planes
- * of one or two boxes of 8 x 32 or 16 x 16 positions and next to them. Other
- * GPUs run igemm_tile. */
+ * of one or two boxes of 8 x 32 positions and next to them, and planes of about
+ * 16 x 16. Other GPUs run igemm_tile. */
 static void draw_hopper(Draw *d, OpCase *c)
 {
     Window g = {.k = {1, 3, 3}, .s = {1, 1, 1}, .dil = {1, 1, 1}, .groups = 1};

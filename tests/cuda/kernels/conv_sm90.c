@@ -113,6 +113,18 @@ static void hopper(bool on)
     setenv("SEG_HOPPER", on ? "1" : "0", 1);
 }
 
+/* Emulate a GPU of capability 9.0; and the usual one again. */
+static void begin_hopper(void)
+{
+    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+}
+
+static void end_hopper(void)
+{
+    unsetenv("SEG_HOPPER");
+    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+}
+
 /* Did a kernel run since the last emu_reset_counts? On a GPU launches are not
  * counted. */
 static void expect_kernel(const char *name, bool want)
@@ -181,13 +193,12 @@ static void families_agree(Precision p, const Layer *l)
 
 TEST(sm90_layers)
 {
-    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    begin_hopper();
     for (int i = 0; i < LAYERS; i++) {
         families_agree(PRECISION_bf16, &layers[i]);
         if (layers[i].how & BOTH) families_agree(PRECISION_f16, &layers[i]);
     }
-    unsetenv("SEG_HOPPER");
-    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+    end_hopper();
 }
 
 /* Expects that y and dx of a sample have the same bits in a batch and alone. */
@@ -231,12 +242,11 @@ TEST(sm90_batch)
         {OP_conv, {5, 1, 8, 8, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
         {OP_conv, {3, 4, 8, 8, 128}, {64, 4, 4, 4, 128}, 2, 1, 1},
     };
-    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    begin_hopper();
     hopper(true);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         batch_agrees(&shapes[i]);
-    unsetenv("SEG_HOPPER");
-    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+    end_hopper();
 }
 
 /* The statistics of a deferred norm of y, and its backward. */
@@ -290,19 +300,18 @@ TEST(sm90_statistics)
         {OP_upconv, {1, 1, 61, 30, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
         {OP_conv, {1, 1, 30, 16, 64}, {56, 1, 3, 3, 64}, 1, 1, 1},
     };
-    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    begin_hopper();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int p = PRECISION_bf16; p <= PRECISION_f16; p++)
             statistics_agree((Precision)p, &shapes[i]);
-    unsetenv("SEG_HOPPER");
-    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+    end_hopper();
 }
 
 /* The suites that `segengine check` runs for these kernels, against ref. */
 TEST(sm90_suites)
 {
     const OpSuite *s;
-    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    begin_hopper();
     for (int at = 0; (s = suite_next(&at));) {
         if (!s->narrow) continue;
         for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
@@ -318,5 +327,5 @@ TEST(sm90_suites)
             expect_kernel("wgrad_sm90_kernel", true);
         }
     }
-    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+    end_hopper();
 }
