@@ -21,7 +21,7 @@ bool gpu_use(void *dev);
 /* The number of multiprocessors, which is the number of blocks that can wait
  * for each other; for a dry run 128, the most that any caller asks for. */
 int gpu_processors(void *dev);
-/* What the kernels may use on the target GPU (Backend.target), by its compute
+/* The limits of kernels on the target GPU (Backend.target), by its compute
  * capability: gpu_limits.cu has a row for each capability from which on a limit
  * changes. */
 typedef struct GpuLimits {

@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Sums over four threads whose lanes are `apart` from each other: thread `k` of
- * them gets the sum of v[k]. Pairs first, so the order is the same for all. */
+/* Sums over four threads with lanes `apart` from each other: thread `k` of the
+ * four gets the sum of v[k]. Pairs first, so the order is the same for all. */
 __device__ __forceinline__ float exchange(const float (&v)[QUAD], int k,
                                           int apart)
 {
@@ -541,9 +541,9 @@ int64_t cost(const Work &k, const Lstm &p)
     return rounds * ceil_div(k.terms, parts) + (p.together ? BARRIER : 0);
 }
 
-/* Sets the fastest partition; of equal ones the one with the fewest slices,
- * whose blocks read the fewest states. Sums, and so results, do not depend on
- * it. */
+/* Sets the fastest partition; of equal partitions the one with the fewest
+ * slices: its blocks read the fewest states. Sums, and so results, do not
+ * depend on it. */
 void cut_best(const Work &k, Lstm *p)
 {
     Lstm best = {};
