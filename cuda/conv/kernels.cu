@@ -305,7 +305,9 @@ bool run_bias_grad(const ConvRun *o)
 
 // -- the table ---------------------------------------------------------------
 
-// a call computes y or gradients, so a row may have PASS_Y and PASS_DX
+// A call computes y or gradients, so a row may have PASS_Y and PASS_DX. Rows of
+// dx come before rows of dw alone: a kernel of dx may make the dy of the
+// convolution that later kernels read (ConvChoice.stores_norm_bwd).
 const ConvKernel KERNELS[] = {
     {PASS_Y, takes_head, run_head_fprop},
     {PASS_DX | PASS_DW | PASS_DB, takes_head, run_head_bwd},
@@ -314,11 +316,11 @@ const ConvKernel KERNELS[] = {
     {PASS_Y, takes_first, run_first},
     {PASS_Y, takes_small_cin, run_small_cin},
     {PASS_Y | PASS_DX, takes_igemm_sm90, run_igemm_sm90},
-    {PASS_DW, takes_wgrad_sm90, run_wgrad_sm90},
     {PASS_DX | PASS_DW, takes_dgrad_wgrad, run_dgrad_wgrad},
     {PASS_Y | PASS_DX, takes_direct, run_direct},
     {PASS_Y | PASS_DX, takes_igemm_tile, run_igemm_tile},
     {PASS_Y | PASS_DX, takes_all, run_igemm}, // igemm_mma, igemm_f32
+    {PASS_DW, takes_wgrad_sm90, run_wgrad_sm90},
     {PASS_DW, takes_direct_wgrad, run_direct_wgrad},
     {PASS_DW, takes_wgrad, run_wgrad}, // wgrad_mma, wgrad_f32
     {PASS_DB, takes_bias_grad, run_bias_grad},

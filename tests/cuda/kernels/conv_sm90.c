@@ -249,12 +249,13 @@ TEST(sm90_batch)
     end_hopper();
 }
 
-/* The statistics of a deferred norm of y, and its backward. */
+/* The statistics of a deferred norm of y, and the gradients of x, w, gamma and
+ * beta through it. */
 static void statistics_agree(Precision p, const Shape *s)
 {
     Bench b;
     NormAct h[2];
-    Tensor y[2], out[2];
+    Tensor y[2], out[2], dx[2], dw[2], dgamma[2], dbeta[2];
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(s), pool = pool_of_one();
@@ -268,15 +269,29 @@ static void statistics_agree(Precision p, const Shape *s)
         hopper(i == 0);
         emu_reset_counts();
         y[i] = deferred_conv(&b, &attr, &x, &w, &h[i], &c);
-        expect_kernel("igemm_sm90_kernel", i == 0);
+        expect_kernel("igemm_sm90_kernel", i == 0 && s->x.c >= 32);
         out[i] = tensor_of(&b, y[i].dim, type);
         run(&b, &(Call){.attr = &pool,
                         .x = {&y[i]},
                         .y = &out[i],
                         .x_norm = {&h[i].deferred_norm}});
+
+        Tensor dy = uniform(&b, y[i].dim, type, -1, 1);
+        dx[i] = tensor_of(&b, x.dim, type);
+        dw[i] = tensor_of(&b, w.dim, F32);
+        dgamma[i] = tensor_of(&b, h[i].x[1].dim, F32);
+        dbeta[i] = tensor_of(&b, h[i].x[2].dim, F32);
+        c.y = &y[i], c.dy = &dy, c.x[2] = NULL, c.fresh = ~0u;
+        c.dx[0] = &dx[i], c.dx[1] = &dw[i];
+        c.norm.dx[1] = &dgamma[i], c.norm.dx[2] = &dbeta[i];
+        run(&b, &c);
     }
 
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    near(&b, &dx[0], &dx[1], unit * unit);
+    near(&b, &dw[0], &dw[1], unit * unit);
+    near(&b, &dgamma[0], &dgamma[1], unit * unit);
+    near(&b, &dbeta[0], &dbeta[1], unit * unit);
     near(&b, &y[0], &y[1], unit * unit);
     near(&b, &out[0], &out[1], unit * unit);
     for (int k = 3; k <= 4; k++) near(&b, &h[0].x[k], &h[1].x[k], 1e-9);
@@ -299,6 +314,8 @@ TEST(sm90_statistics)
         {OP_conv, {2, 1, 32, 32, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
         {OP_upconv, {1, 1, 61, 30, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
         {OP_conv, {1, 1, 30, 16, 64}, {56, 1, 3, 3, 64}, 1, 1, 1},
+        // dx and y of a kernel of all GPUs, dw of Hopper's
+        {OP_conv, {1, 1, 16, 16, 16}, {32, 1, 3, 3, 16}, 1, 1, 1},
     };
     begin_hopper();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
