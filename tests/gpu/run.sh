@@ -28,6 +28,9 @@
 #     bench:NAME   training steps and inferences of network NAME compared with
 #                  PyTorch; one part each, `bench` for all
 #
+# The report ends with the table "Open on hardware" of docs/benchmarks.md, its column
+# `now` filled from this run.
+#
 # Each part has LIMIT seconds (300). A part that cannot run prints the reason and
 # does not fail; a wrong result, or a part that exceeds its time, fails. The report
 # is written to REPORT, by default tests/gpu/reports/DATE-GPU.md; the exit code
@@ -353,6 +356,32 @@ section() {
     tail -n "$2" "$logs/$1"
     printf '```\n'
 }
+
+# now PART: its figure in this run. A row of a bench, "bench:NAME BATCH PRECISION MODE",
+# has milliseconds, the ratio to the fastest variant of PyTorch, and MB; any other part
+# has its result
+now() {
+    log=$logs/${1%% *}
+    [ -s "$log" ] || return
+    case $1 in
+    *" "*)
+        awk -F ' *[|] *' -v row="${1#bench:}" '
+            $2 " " $3 " " $4 " " $5 == row { printf "%s ms, %s times, %s MB", $10, $11, $13 }' "$log"
+        ;;
+    *) awk -F ' *[|] *' -v part="$1" '$2 == part { printf "%s", $3 }' "$logs/table" ;;
+    esac
+}
+
+# the rows of the table in docs/benchmarks.md: figure, wanted, last measured, part
+open_on_hardware() {
+    printf '\n## Open on hardware\n\n| figure | wanted | last measured | now |\n|---|---|---|---|\n'
+    sed -n '/^### Open on hardware/,/^##* [^O]/p' docs/benchmarks.md | grep '`[^`]*` |$' |
+        while IFS='|' read -r _ figure wanted last part _; do
+            part=$(echo "$part" | tr -d '`' | sed -e 's/^ *//' -e 's/ *$//')
+            echo "|$figure|$wanted|$last| $(now "$part") |"
+        done
+}
+
 {
     echo "# ${gpu:-No GPU}, $(date +%F)"
     echo
@@ -385,6 +414,7 @@ section() {
     section train 30
     section losses 6
     section ranks 30
+    open_on_hardware
 } > "$report"
 echo "report: $report"
 exit "$failed"
