@@ -171,16 +171,28 @@ static __device__ __forceinline__ bool fetch_line(const IgemmParams &p,
     return s != NULL;
 }
 
-/* The same element by element: they may belong to several taps. */
+/* The same element by element. Elements of one tap are neighbours in memory and
+ * have one test, so that their loads are in flight together; others belong to
+ * several taps. */
 template <class T>
 static __device__ __forceinline__ void fetch_singly(const IgemmParams &p,
                                                     const ResidueClass &k,
                                                     const RowOrigin &o, int at,
                                                     int64_t group, Line<T> *out)
 {
+    enum { COUNT = Line<T>::COUNT };
     *out = {};
+    if (at >= k.gemm_k) return;
+    const Tap tap = tap_of(p, k, at);
+    if (tap.channel + COUNT <= p.k_channels) {
+        const T *s = source_at<false, T>(p, k, o, tap, group);
+        if (!s) return;
 #pragma unroll
-    for (int i = 0; i < Line<T>::COUNT; i++) {
+        for (int i = 0; i < COUNT; i++) out->v[i] = s[i];
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
         if (at + i >= k.gemm_k) continue;
         const T *s = source_at<false, T>(p, k, o, tap_of(p, k, at + i), group);
         if (s) out->v[i] = *s;
@@ -198,12 +210,18 @@ static __device__ __forceinline__ void fetch_weights(const IgemmParams &p,
     *out = {};
     if (at >= k.gemm_k || n >= p.gemm_n) return;
 
+    enum { COUNT = Line<T>::COUNT };
+    const Tap tap = tap_of(p, k, at);
+    const T *s = weight_at<DGRAD, T>(p, tap, group, n);
     if constexpr (VEC) {
-        *out = *(const Line<T> *)weight_at<DGRAD, T>(p, tap_of(p, k, at), group,
-                                                     n);
+        *out = *(const Line<T> *)s;
+    } else if (DGRAD ? n + COUNT <= p.gemm_n
+                     : tap.channel + COUNT <= p.k_channels) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) out->v[i] = s[i];
     } else {
 #pragma unroll
-        for (int i = 0; i < Line<T>::COUNT; i++) {
+        for (int i = 0; i < COUNT; i++) {
             int a = DGRAD ? at : at + i, b = DGRAD ? n + i : n;
             if (a < k.gemm_k && b < p.gemm_n)
                 out->v[i] = *weight_at<DGRAD, T>(p, tap_of(p, k, a), group, b);
