@@ -38,12 +38,17 @@ struct ConvProblem {
     Window win;
     Dims input, output;
     int cin, cout; // channels of one group
+    // elements from a position of the input to its neighbour along w, and from
+    // a line to the next; 0: of a dense tensor. Rows overlap where positions
+    // lie closer than their channels (im2row_sm90.cu)
+    int64_t position, line;
 };
 
 static inline ConvProblem conv_problem(const Call *c, Window win, Dims input,
                                        Dims output)
 {
-    return {c, win, input, output, input.c / win.groups, output.c / win.groups};
+    return {c, win, input, output, input.c / win.groups, output.c / win.groups,
+            0, 0};
 }
 
 /* FLOPs of one pass. */

@@ -254,7 +254,8 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
             if (!sm90_map(x.data, type, sm90_part(p.from, source, t),
                           dgrad ? one : g->s, taps.residue[dgrad ? 0 : k],
                           p.grid, p.pitch, p.halo_h,
-                          &p.map[t * p.source_maps + k], &p.extent[k]))
+                          &p.map[t * p.source_maps + k], &p.extent[k],
+                          SM90_CHANNELS, r->position, r->line))
                 return false;
         for (int k = 0; y.data && k < p.result_maps; k++)
             if (!sm90_map(y.data, type, sm90_part(p.to, result, t),

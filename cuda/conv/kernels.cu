@@ -9,6 +9,7 @@
 #include "cuda/conv/igemm.cuh"
 #include "cuda/conv/igemm_sm90.cuh"
 #include "cuda/conv/igemm_tile.cuh"
+#include "cuda/conv/im2row_sm90.cuh"
 #include "cuda/conv/kernels.cuh"
 #include "cuda/conv/small_cin.cuh"
 #include "cuda/conv/upconv_head.cuh"
@@ -207,6 +208,20 @@ bool takes_igemm_sm90(const ConvProblem *r, ConvChoice *out)
     return true;
 }
 
+bool takes_im2row_sm90(const ConvProblem *r, ConvChoice *out)
+{
+    if (!sm90_results(r, out->passes)) return false;
+    const IgemmSm90Fit f = im2row_sm90_fit(r);
+    out->sum_parts = f.sum_parts, out->workspace = f.workspace;
+    out->leaves_sums = out->after_sums = true;
+    return f.takes;
+}
+
+bool run_im2row_sm90(const ConvRun *o)
+{
+    return im2row_sm90_run(o->r, o->x, o->w, o->bias, o->to, o->workspace);
+}
+
 bool run_igemm_sm90(const ConvRun *o)
 {
     return igemm_sm90_run(o->r, o->choice->runs_dgrad, source_of(o), o->w,
@@ -313,6 +328,7 @@ const ConvKernel KERNELS[] = {
     {PASS_DX | PASS_DW | PASS_DB, takes_head, run_head_bwd},
     {PASS_Y, takes_upconv_head_fwd, run_upconv_head_fwd},
     {PASS_DX | PASS_DW | PASS_DB, takes_upconv_head_bwd, run_upconv_head_bwd},
+    {PASS_Y, takes_im2row_sm90, run_im2row_sm90},
     {PASS_Y, takes_first, run_first},
     {PASS_Y, takes_small_cin, run_small_cin},
     {PASS_Y | PASS_DX, takes_igemm_sm90, run_igemm_sm90},
@@ -356,7 +372,8 @@ ConvProblem conv_problem_of(const Call *c)
 
 bool conv_takes_deferred(const ConvPlan &fwd)
 {
-    return fwd.choice[0].kernel->run != run_small_cin;
+    return fwd.choice[0].kernel->run != run_small_cin &&
+           fwd.choice[0].kernel->run != run_im2row_sm90;
 }
 
 bool conv_loads_vectors(const ConvProblem *r)
@@ -365,7 +382,7 @@ bool conv_loads_vectors(const ConvProblem *r)
 }
 
 // x[0] has a multiple of 32 channels (TILE_CHUNK), x[X2] of 8 (16 bytes).
-// small_cin takes any two tensors, if dx is not needed.
+// small_cin and im2row_sm90 take any two tensors, if dx is not needed.
 bool conv_fuses_concat(const ConvProblem *r, const ConvPlan &fwd)
 {
     const Call *c = r->c;

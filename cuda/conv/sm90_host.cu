@@ -3,6 +3,8 @@
 
 namespace {
 
+enum { MOST_TAPS = 7, MOST_TAPS_W = 4 }; // of a window along an axis, along w
+
 /* A tap of one axis: residue class of the source, distance of the source
  * position from the result position (in positions of their classes). */
 struct AxisTap {
@@ -44,7 +46,7 @@ bool range_of(const AxisTap *t, int count, int residue, int *from, int *to)
 /* Adds the groups of one result class. */
 bool class_taps(const Window *g, bool dgrad, const int *residue, Sm90Taps *out)
 {
-    AxisTap t[3][4];
+    AxisTap t[3][MOST_TAPS];
     int count[3], classes[3];
     for (int a = 0; a < 3; a++) {
         count[a] = axis_taps(g, a, dgrad, residue[a], t[a]);
@@ -91,7 +93,8 @@ bool class_taps(const Window *g, bool dgrad, const int *residue, Sm90Taps *out)
 int sm90_border(const ConvProblem *r, bool input)
 {
     const Call *c = r->c;
-    if (!c->x[X2] || input != (call_op(c) != OP_upconv)) return 0;
+    if (!c->x[X2] || input != (call_op(c) != OP_upconv) || r->position)
+        return 0;
     return c->x[0]->dim.c;
 }
 
@@ -102,7 +105,9 @@ static bool takes_window(const ConvProblem *r)
         g->groups != 1)
         return false;
     for (int a = 0; a < 3; a++) {
-        if (g->dil[a] != 1 || g->s[a] > 2 || g->k[a] > 4) return false;
+        if (g->dil[a] != 1 || g->s[a] > 2 ||
+            g->k[a] > (a == 2 ? MOST_TAPS_W : MOST_TAPS))
+            return false;
         if (g->s[a] == 2 && ((&r->input.d)[a] % 2 || g->k[a] < 2)) return false;
     }
     return true;
@@ -238,10 +243,12 @@ bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs, Sm90Boxes *out)
 
 bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
               const int (&residue)[3], const Sm90Grid &grid, int w, int h,
-              TensorMap *out, Sm90Extent *extent, int channels)
+              TensorMap *out, Sm90Extent *extent, int channels,
+              int64_t position, int64_t line_of)
 {
     TensorMapSpec m = {};
-    const int64_t row = (int64_t)size.c * 2, line = row * size.w,
+    const int64_t row = 2 * (position ? position : size.c),
+                  line = line_of ? 2 * line_of : row * size.w,
                   plane = line * size.h;
     m.data = (const char *)data + residue[0] * plane + residue[1] * line +
              residue[2] * row;

@@ -52,11 +52,12 @@ bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs,
                    Sm90Boxes *out);
 /* The map of every s-th position of a tensor of extents `size` from `residue`
  * on, with axes (c, w, d, n, h) and boxes of `channels` channels and w x h
- * positions of the planes of a box of the grid. Sets *extent. False with the
- * reason. */
+ * positions of the planes of a box of the grid. position, line: as in
+ * ConvProblem. Sets *extent. False with the reason. */
 bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
               const int (&residue)[3], const Sm90Grid &grid, int w, int h,
-              TensorMap *out, Sm90Extent *extent, int channels = SM90_CHANNELS);
+              TensorMap *out, Sm90Extent *extent, int channels = SM90_CHANNELS,
+              int64_t position = 0, int64_t line = 0);
 
 /* The side of c channels, the first `border` (0: all) in the first tensor. */
 static inline Sm90Side sm90_side(int border, int c, int size = SM90_CHANNELS)

@@ -13,6 +13,7 @@ enum {
     DW = 4,    // wgrad_sm90 takes dw; igemm_sm90 takes y and dx
     THIN = 8,  // no dx, and igemm_sm90 does not take y
     BOTH = 16, // in bf16 and f16: together these layers run all kernels
+    ROWS = 32, // THIN, but igemm_sm90 takes y, by im2row_sm90
 };
 
 typedef struct Layer {
@@ -82,7 +83,10 @@ static const Layer layers[] = {
      ADD | THIN | DW},
     {{OP_conv, {1, 4, 64, 32, 10}, {64, 4, 4, 4, 11}, 2, 1, 1},
      1,
-     THIN | DW | BOTH},
+     THIN | ROWS | DW | BOTH},
+    // y by rows of taps: overlapping ones of 4 and 8 channels
+    {{OP_conv, {2, 1, 20, 24, 3}, {64, 1, 7, 7, 3}, 2, 3, 1}, 0, THIN | ROWS},
+    {{OP_conv, {1, 1, 9, 17, 5}, {64, 1, 5, 5, 5}, 1, 2, 1}, 0, THIN | ROWS},
     // 3-D, windows of one, strides, transposed
     {{OP_conv, {1, 3, 16, 16, 64}, {64, 3, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
     {{OP_conv, {1, 1, 32, 8, 128}, {64, 1, 1, 1, 128}, 1, 0, 1}, 0, NORM},
@@ -171,7 +175,9 @@ static void families_agree(Precision p, const Layer *l)
         if (l->x2) c.x[X2] = &x2;
         emu_reset_counts();
         run(&b, &c);
-        expect_kernel("igemm_sm90_kernel", !i && !(l->how & THIN));
+        expect_kernel("igemm_sm90_kernel",
+                      !i && (l->how & (THIN | ROWS)) != THIN);
+        expect_kernel("im2row_kernel", !i && (l->how & ROWS));
         c.dy = &dz, c.dx[1] = &dw[i];
         if (!(l->how & THIN)) c.dx[0] = &dx[i];
         if (l->x2 && !(l->how & THIN)) c.dx[X2] = &dx2[i];
