@@ -1,4 +1,5 @@
-/* igemm_sm90.cu -- the choice and the launch of igemm_sm90.cuh. */
+/* igemm_sm90.cu -- the choice and the launch of igemm_sm90.cuh; the kernels of
+ * 16 bits. */
 #include "cuda/conv/igemm_sm90_kernel.cuh"
 #include "cuda/conv/igemm_tile_choice.h"
 #include "cuda/conv/sm90_host.cuh"
@@ -15,10 +16,10 @@ enum {
 
 /* Sets tiles, halos and filter stages: as many of the latter two as shared
  * memory holds. narrow_tiles: of 64 channels. */
-template <Sm90Way WAY>
+template <Sm90Way WAY, Dtype D>
 bool place(IgemmSm90Params *p, int narrow_tiles, int stages)
 {
-    typedef Sm90Shape<WAY> Shape;
+    typedef Sm90Shape<WAY, D> Shape;
     p->tiles = narrow_tiles / Shape::FILTERS;
     p->filter_tiles = divisor(p->to.chunks / Shape::FILTERS);
     const int room =
@@ -37,11 +38,15 @@ bool place(IgemmSm90Params *p, int narrow_tiles, int stages)
     return p->buffers >= 2;
 }
 
-bool place(Sm90Way way, IgemmSm90Params *p, int narrow_tiles, int stages)
+/* 16-bit types have the same place. */
+bool place(Sm90Way way, bool tf32, IgemmSm90Params *p, int tiles, int stages)
 {
-    return way == SM90_WIDE     ? place<SM90_WIDE>(p, narrow_tiles, stages)
-           : way == SM90_NARROW ? place<SM90_NARROW>(p, narrow_tiles, stages)
-                                : place<SM90_PAIR>(p, narrow_tiles, stages);
+    if (way == SM90_PAIR) return place<SM90_PAIR, BF16>(p, tiles, stages);
+    if (way == SM90_NARROW)
+        return tf32 ? place<SM90_NARROW, F32>(p, tiles, stages)
+                    : place<SM90_NARROW, BF16>(p, tiles, stages);
+    return tf32 ? place<SM90_WIDE, F32>(p, tiles, stages)
+                : place<SM90_WIDE, BF16>(p, tiles, stages);
 }
 
 /* The slices of a tile's halos. Follows from the extents of one sample. */
@@ -106,8 +111,8 @@ bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
                Sm90Boxes *boxes, IgemmSm90Params *p)
 {
     const int channels = dgrad ? r->input.c : r->output.c;
-    const bool pairs = sm90_takes_pairs(r);
-    if (igemm_tile_wanted() || !(pairs || sm90_takes(r)) ||
+    const bool tf32 = sm90_takes_tf32(r, dgrad), pairs = sm90_takes_pairs(r);
+    if (igemm_tile_wanted() || !(tf32 || pairs || sm90_takes(r)) ||
         !sm90_boxes_of(r, dgrad, pairs, boxes))
         return false;
     const Sm90Taps *taps = &boxes->taps;
@@ -115,7 +120,9 @@ bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
     p->grid = boxes->grid;
     p->pitch = boxes->pitch, p->halo_h = boxes->halo_h;
     p->from = sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin,
-                        pairs ? 32 : SM90_CHANNELS);
+                        tf32    ? SM90_CHANNELS_F32
+                        : pairs ? 32
+                                : SM90_CHANNELS);
     p->to =
         sm90_side(sm90_border(r, dgrad), channels, pairs ? 32 : SM90_CHANNELS);
     p->halo_bytes = sm90_halo_bytes(boxes, SM90_ROW);
@@ -123,8 +130,9 @@ bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
     p->channels = channels;
     p->classes = divisor(taps->result_classes);
     p->chunks = divisor(p->from.chunks);
+    const bool splits = !pairs && channels % 8 == 0; // see split_k_sum
     p->slices =
-        divisor(pairs ? 1 : slices_of(to, p->to.chunks, taps, p->from.chunks));
+        divisor(splits ? slices_of(to, p->to.chunks, taps, p->from.chunks) : 1);
     p->result = {to.w, to.h, to.d, to.n};
     const int64_t narrow_tiles =
         (int64_t)p->to.chunks * p->slices.by * p->classes.by * boxes->count;
@@ -133,10 +141,10 @@ bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
     *way = SM90_WIDE;
     if (!pairs && p->to.chunks % 2 == 0 &&
         pays_wide(narrow_tiles, processors) &&
-        place(*way, p, (int)narrow_tiles, stages))
+        place(*way, tf32, p, (int)narrow_tiles, stages))
         return true;
     *way = pairs ? SM90_PAIR : SM90_NARROW;
-    return place(*way, p, (int)narrow_tiles, stages);
+    return place(*way, tf32, p, (int)narrow_tiles, stages);
 }
 
 int processors_of(const ConvProblem *r)
@@ -144,38 +152,24 @@ int processors_of(const ConvProblem *r)
     return launch_hook ? SM90_PROCESSORS : gpu_processors(r->c->dev);
 }
 
-template <Sm90Way WAY, Dtype D, bool DGRAD, bool SUMS>
-bool launch(const ConvProblem *r, const IgemmSm90Params &p)
-{
-    typedef Sm90Shape<WAY> Shape;
-    const size_t shared =
-        (size_t)(SM90_BARRIERS + SM90_BOX_SUMS + 2 * Shape::ROOM +
-                 p.buffers * p.halo_room + p.slots * Shape::STAGE);
-    const auto kernel = igemm_sm90_kernel<WAY, D, DGRAD, SUMS>;
-    if (!gpu_allows(kernel, SM90_SHARED_MOST)) return false;
-    LAUNCH((igemm_sm90_kernel<WAY, D, DGRAD, SUMS>),
-           (unsigned)least(processors_of(r), p.tiles), Shape::THREADS, shared,
-           gpu_stream(r->c->dev), p);
-    return gpu_launched("igemm_sm90");
-}
-
 template <Sm90Way WAY, Dtype D>
-bool launch(const ConvProblem *r, bool dgrad, const IgemmSm90Params &p)
+bool launch(const ConvProblem *r, bool dgrad, const IgemmSm90Params &p,
+            int blocks)
 {
     if (dgrad)
-        return p.sums ? launch<WAY, D, true, true>(r, p)
-                      : launch<WAY, D, true, false>(r, p);
-    return p.sums ? launch<WAY, D, false, true>(r, p)
-                  : launch<WAY, D, false, false>(r, p);
+        return p.sums ? igemm_sm90_queue<WAY, D, true, true>(r, p, blocks)
+                      : igemm_sm90_queue<WAY, D, true, false>(r, p, blocks);
+    return p.sums ? igemm_sm90_queue<WAY, D, false, true>(r, p, blocks)
+                  : igemm_sm90_queue<WAY, D, false, false>(r, p, blocks);
 }
 
 template <Dtype D>
 bool launch(const ConvProblem *r, bool dgrad, Sm90Way way,
-            const IgemmSm90Params &p)
+            const IgemmSm90Params &p, int blocks)
 {
-    return way == SM90_WIDE     ? launch<SM90_WIDE, D>(r, dgrad, p)
-           : way == SM90_NARROW ? launch<SM90_NARROW, D>(r, dgrad, p)
-                                : launch<SM90_PAIR, D>(r, dgrad, p);
+    return way == SM90_WIDE     ? launch<SM90_WIDE, D>(r, dgrad, p, blocks)
+           : way == SM90_NARROW ? launch<SM90_NARROW, D>(r, dgrad, p, blocks)
+                                : launch<SM90_PAIR, D>(r, dgrad, p, blocks);
 }
 
 /* The filter (cout, taps, cin) as a tensor map: 64 source channels of one tap
@@ -205,6 +199,47 @@ bool filter_map(const ConvProblem *r, bool dgrad, Sm90Way way, const void *w,
     return tensor_map_encode(&m, out);
 }
 
+/* The same of the copy for tf32 (result channels, taps, source channels): 32
+ * source channels of one tap. */
+bool filter_map_tf32(const IgemmSm90Params &p, int taps, Sm90Way way,
+                     const void *w, TensorMap *out)
+{
+    const int from = p.from.channels[0], to = p.to.channels[0];
+    TensorMapSpec m = {};
+    m.data = w, m.type = F32;
+    m.extent[0] = from, m.extent[1] = taps, m.extent[2] = to;
+    m.extent[3] = m.extent[4] = 1;
+    m.stride[1] = (int64_t)from * sizeof(float);
+    m.stride[2] = m.stride[1] * taps;
+    m.stride[3] = m.stride[4] = m.stride[2] * to;
+    m.box[0] = SM90_CHANNELS_F32, m.box[2] = way == SM90_WIDE ? 128 : 64;
+    m.box[1] = m.box[3] = m.box[4] = 1;
+    m.swizzle = SM90_ROW;
+    return tensor_map_encode(&m, out);
+}
+
+int taps_of(const ConvProblem *r)
+{
+    return r->win.k[0] * r->win.k[1] * r->win.k[2];
+}
+
+/* Bytes of the copy of the filter for tf32, in the workspace before the partial
+ * sums of split-K. */
+size_t filter_bytes(const ConvProblem *r)
+{
+    if (precision_copy(r->c->precision) != F32) return 0;
+    return ((size_t)conv_filter_size(r) * sizeof(float) + 255) / 256 * 256;
+}
+
+/* Rows of a type in memory as rows of shared memory: pairs of 16 bits have two
+ * positions each. */
+Dims part_of(Dtype type, const Sm90Side &side, Dims all, int tensor)
+{
+    if (type != F32) return sm90_part(side, all, tensor);
+    all.c = side.channels[tensor];
+    return all;
+}
+
 } // namespace
 
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
@@ -215,12 +250,13 @@ IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
     IgemmSm90Params p = {};
     f.takes = params_of(r, dgrad, SM90_PROCESSORS, &way, &boxes, &p);
     if (!f.takes) return f;
-    if (p.slices.by == 1)
+    f.workspace = filter_bytes(r);
+    if (p.slices.by > 1)
+        f.workspace += p.slices.by * sizeof(float) *
+                       (size_t)numel(dgrad ? r->input : r->output);
+    else if (precision_copy(r->c->precision) != F32)
         f.sum_parts =
             boxes.count * (int)p.classes.by * (way == SM90_PAIR ? 2 : 1);
-    else
-        f.workspace = p.slices.by * sizeof(float) *
-                      (size_t)numel(dgrad ? r->input : r->output);
     return f;
 }
 
@@ -251,12 +287,17 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
         p.norm[t] = x.norm_on_load;
         p.skips[t] = !y.data, p.adds[t] = !y.fresh;
         for (int k = 0; x.data && k < p.source_maps; k++)
-            if (!sm90_map(x.data, type, sm90_part(p.from, source, t),
+            if (!sm90_map(x.data, type, part_of(type, p.from, source, t),
                           dgrad ? one : g->s, taps.residue[dgrad ? 0 : k],
                           p.grid, p.pitch, p.halo_h,
                           &p.map[t * p.source_maps + k], &p.extent[k],
-                          SM90_CHANNELS, r->position, r->line))
+                          SM90_ROW / (int)dtype_bytes(type), r->position,
+                          r->line))
                 return false;
+        if (type == F32) {
+            p.y[t] = (float *)y.data;
+            continue;
+        }
         for (int k = 0; y.data && k < p.result_maps; k++)
             if (!sm90_map(y.data, type, sm90_part(p.to, result, t),
                           dgrad ? g->s : one, taps.residue[dgrad ? k : 0],
@@ -265,10 +306,17 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
                           &extent))
                 return false;
     }
-    if (!filter_map(r, dgrad, way, w, type, &p.filter)) return false;
+    if (type == F32) {
+        if (!filter_map_tf32(p, taps_of(r), way, workspace, &p.filter) ||
+            !igemm_sm90_round_filter(r, dgrad, (const float *)w,
+                                     (float *)workspace))
+            return false;
+    } else if (!filter_map(r, dgrad, way, w, type, &p.filter)) {
+        return false;
+    }
     p.bias = bias, p.sums = to.sums.parts;
     const bool split = p.slices.by > 1;
-    if (split) p.parts = (float *)workspace;
+    if (split) p.parts = (float *)((char *)workspace + filter_bytes(r));
     memcpy(p.stride, dgrad ? g->s : one, sizeof p.stride);
     memcpy(p.residue, taps.residue, sizeof p.residue);
 
@@ -276,8 +324,10 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
               (split ? (double)(p.slices.by * sizeof(float)) * numel(result)
                      : result_traffic(to, result)),
           conv_flops(r));
-    return (type == BF16 ? launch<BF16>(r, dgrad, way, p)
-                         : launch<F16>(r, dgrad, way, p)) &&
+    const int blocks = (int)least(processors_of(r), p.tiles);
+    return (type == F32    ? igemm_sm90_tf32(r, way, p, blocks)
+            : type == BF16 ? launch<BF16>(r, dgrad, way, p, blocks)
+                           : launch<F16>(r, dgrad, way, p, blocks)) &&
            (!split ||
             split_k_sum(r->c, p.parts, (int)p.slices.by, result, bias, to));
 }

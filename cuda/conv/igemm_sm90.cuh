@@ -23,6 +23,12 @@
  * which split_k_sum adds in their order. The number of slices follows from the
  * extents of one sample, so a sample's result does not depend on the batch.
  *
+ * tf32: tensors are f32, so a row of a halo is 32 channels of one position, and
+ * operands of 32 bits are K-major only. The norm's warps round each halo, and a
+ * copy of the filter, made before, is rounded and for dgrad transposed: then
+ * dgrad is an fprop with other taps. Results are stored from registers. One
+ * tensor on either side, no deferred norms, no sums.
+ *
  * Pairs: tensors of 32 channels are seen as rows of 64, two neighbouring
  * positions along w. A tile has 2 x 32 rows, (position of the pair, channel),
  * by 256 pairs. The 3 taps along w of the first position of a pair are source
@@ -36,7 +42,8 @@
 #include "cuda/lib/tensor_map.cuh"
 
 enum {
-    SM90_CHANNELS = 64,        // of a row of shared memory: 128 bytes
+    SM90_CHANNELS = 64, // of a row of shared memory: 128 bytes
+    SM90_CHANNELS_F32 = 32,
     SM90_ROW = 128,            // bytes
     SM90_TILE = 64 * SM90_ROW, // bytes of a filter tile: 64 x 64
     SM90_BOX = 256,            // positions of a box
@@ -56,8 +63,8 @@ enum {
 };
 
 /* The channels of one side, in one tensor or two (an implicit concat): chunks
- * of 64 channels of either, the last one padded with zeros. For pairs a chunk
- * is a tensor of 32 channels. */
+ * of 64 channels (of the source in tf32: 32) of either, the last one padded
+ * with zeros. For pairs a chunk is a tensor of 32 channels. */
 struct Sm90Side {
     int chunks, border; // of both tensors; of the first
     int channels[2];
@@ -117,6 +124,7 @@ struct IgemmSm90Params {
     NormOnLoad norm[2];
     const float *bias;
     double *sums; // (parts, 2, channels): of y and y^2; NULL: none
+    float *y[2];  // in tf32: the tensors of the result
     float *parts; // of split-K: (slices, positions of the result, channels)
     int channels; // of the result, all tensors
     Sm90Grid grid;
@@ -141,6 +149,13 @@ struct IgemmSm90Fit {
     size_t workspace; // bytes of Call.scratch
 };
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad);
+/* igemm_sm90_tf32.cu: queue the kernel, and before it the copy of the filter
+ * that it reads: rounded to tf32, (result channels, taps, source channels).
+ * False with the reason. */
+bool igemm_sm90_tf32(const ConvProblem *r, Sm90Way way,
+                     const IgemmSm90Params &p, int blocks);
+bool igemm_sm90_round_filter(const ConvProblem *r, bool dgrad, const float *w,
+                             float *to);
 /* Queues the pass. False with the reason. */
 bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
                     const void *w, const float *bias, const Result &to,

@@ -1,11 +1,11 @@
-/* igemm_sm90_kernel.cuh -- the kernel of igemm_sm90.cuh, for one 16-bit type.
- */
+/* igemm_sm90_kernel.cuh -- the kernel of igemm_sm90.cuh and its launch. D:
+ * BF16, F16, or F32 for tf32. */
 #ifndef SEG_CUDA_CONV_IGEMM_SM90_KERNEL_H
 #define SEG_CUDA_CONV_IGEMM_SM90_KERNEL_H
 #include "cuda/conv/igemm_sm90.cuh"
 #include "cuda/conv/sm90_norm.cuh"
 
-template <Sm90Way WAY> struct Sm90Shape {
+template <Sm90Way WAY, Dtype D> struct Sm90Shape {
     enum {
         FILTERS = WAY == SM90_WIDE ? 2 : 1,
         SHARED = WAY == SM90_WIDE, // the warpgroups share a box
@@ -13,9 +13,10 @@ template <Sm90Way WAY> struct Sm90Shape {
         // bytes of a row of a filter tile, products of a stage
         FILTER_ROW = PAIR ? 64 : SM90_ROW,
         PRODUCTS = PAIR ? 2 : 4,
-        STAGE = FILTERS * 64 * FILTER_ROW,       // bytes of a stage of filters
-        ROOM = SHARED ? SM90_BOX * SM90_ROW : 0, // bytes to stage results
-        READERS = SHARED ? 8 : 4,                // warps that read a stage
+        STAGE = FILTERS * 64 * FILTER_ROW, // bytes of a stage of filters
+        // bytes to stage results; f32 is stored from registers
+        ROOM = SHARED && D != F32 ? SM90_BOX * SM90_ROW : 0,
+        READERS = SHARED ? 8 : 4, // warps that read a stage
         THREADS = 384,
     };
 };
@@ -139,26 +140,29 @@ static __device__ __forceinline__ void sm90_produce(
     }
 }
 
-/* The warps that apply the deferred norm to each halo. */
+/* The warps that apply the deferred norm to each halo, or in tf32 round it. */
 template <Dtype D>
-static __device__ __forceinline__ void sm90_norm_halos(const IgemmSm90Params &p,
-                                                       char *halos,
-                                                       uint64_t *full,
-                                                       uint64_t *ready)
+static __device__ __forceinline__ void sm90_transform_halos(
+    const IgemmSm90Params &p, char *halos, uint64_t *full, uint64_t *ready)
 {
     Sm90Ring r = {0, 0};
     for (int t = (int)blockIdx.x; t < p.tiles; t += (int)gridDim.x) {
         const Sm90Coord s = sm90_coord(p, t);
         for (Sm90Halos h = sm90_halos(p, s); h.left;
              h.next(p.from.chunks), r.next(p.buffers)) {
-            const Sm90Group g = p.group[h.group];
-            const Sm90Halo halo =
-                sm90_halo(s.at, p.grid, g, p.extent[g.map], p.halo_h, p.pitch);
-            const Sm90Chunk chunk = sm90_chunk(p.from, h.chunk);
-            mbarrier_wait(full + r.at, r.phase);
-            sm90_norm_tile<D>(halos + r.at * p.halo_room, halo,
-                              p.norm[chunk.tensor], chunk.channel, p.from,
-                              chunk.tensor);
+            char *tile = halos + r.at * p.halo_room;
+            if constexpr (D == F32) {
+                mbarrier_wait(full + r.at, r.phase);
+                sm90_round_tile(tile, (uint32_t)p.halo_bytes);
+            } else {
+                const Sm90Group g = p.group[h.group];
+                const Sm90Halo halo = sm90_halo(
+                    s.at, p.grid, g, p.extent[g.map], p.halo_h, p.pitch);
+                const Sm90Chunk chunk = sm90_chunk(p.from, h.chunk);
+                mbarrier_wait(full + r.at, r.phase);
+                sm90_norm_tile<D>(tile, halo, p.norm[chunk.tensor],
+                                  chunk.channel, p.from, chunk.tensor);
+            }
             sm90_norm_done(ready + r.at);
         }
     }
@@ -224,22 +228,20 @@ static __device__ __forceinline__ void sm90_box_sums(
                         square + sums[64 + row]);
 }
 
-/* Stores the accumulators d of a warpgroup as partial sums of split-K. A store
- * of a warp writes 8 neighbouring channels, a sector, of four positions. */
-static __device__ __forceinline__ void sm90_store_parts(
-    const IgemmSm90Params &p, const float (&d)[SM90_BOX / 2],
-    const Sm90Coord &t, int chunk, int own)
+/* Calls put(at, d[i], r) for the accumulators d of a warpgroup whose position
+ * is inside of the result, r = 0 or 1 the row of D, of two, that a thread
+ * holds. `to` is the thread's channel of position 0 of an f32 tensor of
+ * `channels` channels, of which `left` begin there. A put of a warp stores 8
+ * neighbouring channels, a sector, of four positions. */
+template <class Put>
+static __device__ __forceinline__ void sm90_each_result(
+    const IgemmSm90Params &p, float (&d)[SM90_BOX / 2], const Sm90Coord &t,
+    int own, float *to, int channels, int left, const Put &put)
 {
-    const Sm90Chunk to = sm90_chunk(p.to, chunk);
-    const int line = own / WARP * 16 + own % WARP / 4; // and + 8: channels
-    const int left = p.to.channels[to.tensor] - to.channel - line;
     const int *s = p.stride, *rest = p.residue[t.cls];
     const Sm90Extent &all = p.result;
     const Sm90Extent inside = sm90_inside(p.grid, all, t.at);
-    const int64_t channels = p.channels, pitch = channels * s[2];
-    float *first = p.parts + to.all + line +
-                   (int64_t)t.slice * all.n * all.d * s[0] * all.h * s[1] *
-                       all.w * s[2] * channels;
+    const int64_t pitch = (int64_t)channels * s[2];
 #pragma unroll
     for (int i = 0; i < SM90_LINES; i++) {
         const Sm90Line l = sm90_line(p.grid, i);
@@ -251,11 +253,133 @@ static __device__ __forceinline__ void sm90_store_parts(
         for (int k = 0; k < 2; k++) {
             const int w = own % 4 * 2 + k;
             if (w >= inside.w) continue;
-            float *at = first + (int64_t)row * all.w * pitch +
-                        (t.at.w + w) * pitch + rest[2] * channels;
-            if (left > 0) at[0] = d[4 * i + k];
-            if (left > 8) at[8] = d[4 * i + 2 + k];
+            float *at = to + (int64_t)row * all.w * pitch +
+                        (t.at.w + w) * pitch + (int64_t)rest[2] * channels;
+            if (left > 0) put(at, d[4 * i + k], 0);
+            if (left > 8) put(at + 8, d[4 * i + 2 + k], 1);
         }
+    }
+}
+
+/* Stores the accumulators of a warpgroup in f32: as partial sums of split-K, or
+ * as the result, with the bias, perhaps added to its content. */
+template <Dtype D>
+static __device__ __forceinline__ void sm90_store_f32(const IgemmSm90Params &p,
+                                                      float (&d)[SM90_BOX / 2],
+                                                      const Sm90Coord &t,
+                                                      int chunk, int own)
+{
+    const Sm90Chunk to = sm90_chunk(p.to, chunk);
+    const int line = own / WARP * 16 + own % WARP / 4; // and + 8: channels
+    const int left = p.to.channels[to.tensor] - to.channel - line;
+    float bias[2] = {};
+    int channels = p.channels;
+    float *first;
+    if (D == F32 && !p.parts) {
+        if (p.skips[to.tensor]) return;
+        channels = p.to.channels[to.tensor];
+        first = p.y[to.tensor] + to.channel + line;
+        if (p.bias)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                if (left > 8 * r) bias[r] = p.bias[to.all + line + 8 * r];
+        if (p.adds[to.tensor]) // all loads before the first store
+            sm90_each_result(p, d, t, own, first, channels, left,
+                             [](float *at, float &x, int) { x += *at; });
+    } else {
+        const int *s = p.stride;
+        const Sm90Extent &all = p.result;
+        first = p.parts + to.all + line +
+                (int64_t)t.slice * all.n * all.d * s[0] * all.h * s[1] * all.w *
+                    s[2] * channels;
+    }
+    sm90_each_result(
+        p, d, t, own, first, channels, left,
+        [&](float *at, float &x, int r) { *at = D == F32 ? x + bias[r] : x; });
+}
+
+/* Stores or adds the results of tile t by TMA from `room`, in 16 bits. The
+ * accumulators d take the registers, so coordinates and addresses are computed
+ * anew. box_sums: 128 floats of the warpgroup. */
+template <class Shape, Dtype D, bool SUMS>
+static __device__ __forceinline__ void sm90_store_16(
+    const IgemmSm90Params &p, const float (&d)[SM90_BOX / 2], int t, int group,
+    int own, char *room, float *box_sums)
+{
+    const int warp = own / WARP, lane = own % WARP;
+    char *row = room + (lane / 16 * 8 + lane % 8) * SM90_ROW +
+                ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
+    const int line = warp * 16 + lane / 4; // and + 8: channels
+    float bias[2] = {};
+    if (p.bias) {
+        const int chunk = chunk_of<Shape>(sm90_coord(p, opaque(t)), group);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int channel = chunk * p.to.size + (line + 8 * r) % p.to.size;
+            if (channel < p.channels) bias[r] = p.bias[channel];
+        }
+    }
+
+    // sums of the stored values about the first one
+    float first[2], sum[2] = {}, square[2] = {};
+    if (SUMS)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            first[r] = __shfl_sync(0xffffffffu, rounded<D>(d[2 * r] + bias[r]),
+                                   lane & ~3);
+    if (Shape::SHARED && own == 0) tma_store_wait_read<0>();
+    named_barrier(1 + group, 128);
+#pragma unroll
+    for (int i = 0; i < SM90_BOX / 16; i++) {
+        uint32_t v[4]; // channels lane / 4 and + 8, of two lines
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const float *from = d + i * 8 + k * 2;
+            v[k] = pack_pair<D>(from[0] + bias[k % 2], from[1] + bias[k % 2]);
+            if (!SUMS) continue;
+            const float2 x = unpack_pair<D>(v[k]);
+            const float x0 = x.x - first[k % 2], x1 = x.y - first[k % 2];
+            sum[k % 2] += x0 + x1;
+            square[k % 2] = fmaf(x0, x0, square[k % 2]);
+            square[k % 2] = fmaf(x1, x1, square[k % 2]);
+        }
+        stmatrix_x4_trans(row + i * 16 * SM90_ROW, v);
+    }
+    fence_async_shared();
+    named_barrier(1 + group, 128);
+
+    const Sm90Coord tile = sm90_coord(p, opaque(t));
+    const int chunk = chunk_of<Shape>(tile, group);
+    const Sm90Chunk into = sm90_chunk(p.to, chunk);
+    if (own == 0 && !p.skips[into.tensor]) {
+        const TensorMap *map =
+            &p.map[p.result_map + into.tensor * p.result_maps + tile.cls];
+        if (p.adds[into.tensor])
+            tma_reduce_add(map, room, into.channel, tile.at.w, tile.at.d,
+                           tile.at.n, tile.at.h);
+        else
+            tma_store(map, room, into.channel, tile.at.w, tile.at.d, tile.at.n,
+                      tile.at.h);
+        tma_store_commit();
+    }
+    if (SUMS) {
+        const Sm90Extent inside = sm90_inside(p.grid, p.result, tile.at);
+        const int count = inside.w * inside.h * inside.d * inside.n;
+        // a box of pairs has a part for either position of a pair
+        const int part =
+            (tile.box * (int)p.classes.by + tile.cls) * (Shape::PAIR ? 2 : 1);
+        const Sm90Sums to = {p.sums + (int64_t)part * 2 * p.channels,
+                             p.channels, chunk * p.to.size, p.to.size};
+        if (count < SM90_BOX)
+            sm90_box_sums<D>(room, p.grid, inside, count, own, 1 + group,
+                             box_sums, to);
+        else
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const float s = quad_sum(sum[r]), q = quad_sum(square[r]);
+                if (lane % 4 == 0)
+                    sm90_store_sums(to, line + 8 * r, SM90_BOX, first[r], s, q);
+            }
     }
 }
 
@@ -264,7 +388,7 @@ template <Sm90Way WAY, Dtype D, bool DGRAD, bool SUMS>
 __global__ void __launch_bounds__(384, 1)
     igemm_sm90_kernel(const __grid_constant__ IgemmSm90Params p)
 {
-    typedef Sm90Shape<WAY> Shape;
+    typedef Sm90Shape<WAY, D> Shape;
     enum { SHARED = Shape::SHARED };
     DYN_SMEM_1024(uint64_t, full);
     uint64_t *ready = full + SM90_BUFFERS, *empty = ready + SM90_BUFFERS;
@@ -275,7 +399,7 @@ __global__ void __launch_bounds__(384, 1)
     char *staging = (char *)full + SM90_BARRIERS + SM90_BOX_SUMS;
     char *halos = staging + 2 * Shape::ROOM;
     char *filters = halos + p.buffers * p.halo_room;
-    const bool norms = p.norm[0].table || p.norm[1].table;
+    const bool transforms = D == F32 || p.norm[0].table || p.norm[1].table;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < p.buffers; i++) {
@@ -299,13 +423,13 @@ __global__ void __launch_bounds__(384, 1)
         if (threadIdx.x == 0)
             sm90_produce<Shape, DGRAD>(p, halos, filters, full, empty,
                                        filter_full, filter_empty);
-        else if (norms && threadIdx.x >= WARP)
-            sm90_norm_halos<D>(p, halos, full, ready);
+        else if (transforms && threadIdx.x >= WARP)
+            sm90_transform_halos<D>(p, halos, full, ready);
         return;
     }
 
     setmaxnreg_inc<208>();
-    uint64_t *seen = norms ? ready : full;
+    uint64_t *seen = transforms ? ready : full;
     // in a filter tile of pairs, MN-major, the second 32 rows begin after 32
     // rows of 64 bytes; K-major they follow
     const uint64_t a0 = wgmma_descriptor(
@@ -367,104 +491,27 @@ __global__ void __launch_bounds__(384, 1)
             last_halo = halo.at;
         }
         wgmma_wait<0>();
+        // from registers to memory; else by TMA from shared memory
+        const bool direct =
+            D == F32 || (!SUMS && !Shape::PAIR && p.parts != NULL);
         if (own % WARP == 0) {
             if (!p.resident) mbarrier_arrive(filter_empty + last_stage, 1);
-            mbarrier_arrive(SHARED ? empty + last_halo : multiplied + group, 1);
+            if (SHARED || direct) mbarrier_arrive(empty + last_halo, 1);
+            if (!SHARED) mbarrier_arrive(multiplied + group, 1);
         }
 
-        if (!SUMS && !Shape::PAIR && p.parts) {
+        if (direct) {
             const Sm90Coord tile = sm90_coord(p, opaque(t));
-            sm90_store_parts(p, d, tile, chunk_of<Shape>(tile, group), own);
-            if (!SHARED) {
-                named_barrier(1 + group, 128);
-                if (own == 0)
-                    mbarrier_arrive(empty + last_halo, Shape::READERS);
-            }
+            const int chunk = chunk_of<Shape>(tile, group);
+            sm90_store_f32<D>(p, d, tile, chunk, own);
             continue;
         }
-
-        // the epilogue stages the results in the last halo if there is no
-        // staging memory. It computes coordinates and addresses anew, because
-        // the accumulators take the registers
-        const int warp = own / WARP, lane = own % WARP;
-        char *room = SHARED ? staging + group * Shape::ROOM
-                            : halos + last_halo * p.halo_room;
-        char *row = room + (lane / 16 * 8 + lane % 8) * SM90_ROW +
-                    ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
-        const int line = warp * 16 + lane / 4; // and + 8: channels
-        float bias[2] = {};
-        if (p.bias) {
-            const int chunk = chunk_of<Shape>(sm90_coord(p, opaque(t)), group);
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const int channel =
-                    chunk * p.to.size + (line + 8 * r) % p.to.size;
-                if (channel < p.channels) bias[r] = p.bias[channel];
-            }
-        }
-
-        // sums of the stored values about the first one
-        float first[2], sum[2] = {}, square[2] = {};
-        if (SUMS)
-#pragma unroll
-            for (int r = 0; r < 2; r++)
-                first[r] = __shfl_sync(
-                    0xffffffffu, rounded<D>(d[2 * r] + bias[r]), lane & ~3);
-        if (SHARED && own == 0) tma_store_wait_read<0>();
-        named_barrier(1 + group, 128);
-#pragma unroll
-        for (int i = 0; i < SM90_BOX / 16; i++) {
-            uint32_t v[4]; // channels lane / 4 and + 8, of two lines
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const float *from = d + i * 8 + k * 2;
-                v[k] =
-                    pack_pair<D>(from[0] + bias[k % 2], from[1] + bias[k % 2]);
-                if (!SUMS) continue;
-                const float2 x = unpack_pair<D>(v[k]);
-                const float x0 = x.x - first[k % 2], x1 = x.y - first[k % 2];
-                sum[k % 2] += x0 + x1;
-                square[k % 2] = fmaf(x0, x0, square[k % 2]);
-                square[k % 2] = fmaf(x1, x1, square[k % 2]);
-            }
-            stmatrix_x4_trans(row + i * 16 * SM90_ROW, v);
-        }
-        fence_async_shared();
-        named_barrier(1 + group, 128);
-
-        const Sm90Coord tile = sm90_coord(p, opaque(t));
-        const int chunk = chunk_of<Shape>(tile, group);
-        const Sm90Chunk into = sm90_chunk(p.to, chunk);
-        if (own == 0 && !p.skips[into.tensor]) {
-            const TensorMap *map =
-                &p.map[p.result_map + into.tensor * p.result_maps + tile.cls];
-            if (p.adds[into.tensor])
-                tma_reduce_add(map, room, into.channel, tile.at.w, tile.at.d,
-                               tile.at.n, tile.at.h);
-            else
-                tma_store(map, room, into.channel, tile.at.w, tile.at.d,
-                          tile.at.n, tile.at.h);
-            tma_store_commit();
-        }
-        if (SUMS) {
-            const Sm90Extent inside = sm90_inside(p.grid, p.result, tile.at);
-            const int count = inside.w * inside.h * inside.d * inside.n;
-            // a box of pairs has a part for either position of a pair
-            const int part = (tile.box * (int)p.classes.by + tile.cls) *
-                             (Shape::PAIR ? 2 : 1);
-            const Sm90Sums to = {p.sums + (int64_t)part * 2 * p.channels,
-                                 p.channels, chunk * p.to.size, p.to.size};
-            if (count < SM90_BOX)
-                sm90_box_sums<D>(room, p.grid, inside, count, own, 1 + group,
-                                 box_sums + group * 128, to);
-            else
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    const float s = quad_sum(sum[r]), q = quad_sum(square[r]);
-                    if (lane % 4 == 0)
-                        sm90_store_sums(to, line + 8 * r, SM90_BOX, first[r], s,
-                                        q);
-                }
+        // results are staged in the last halo if there is no staging memory
+        if constexpr (D != F32) {
+            char *room = SHARED ? staging + group * Shape::ROOM
+                                : halos + last_halo * p.halo_room;
+            sm90_store_16<Shape, D, SUMS>(p, d, t, group, own, room,
+                                          box_sums + group * 128);
         }
         if (!SHARED && own == 0) {
             tma_store_wait_read<0>();
@@ -472,5 +519,19 @@ __global__ void __launch_bounds__(384, 1)
         }
     }
     if (own == 0) tma_store_wait<0>();
+}
+template <Sm90Way WAY, Dtype D, bool DGRAD, bool SUMS>
+static bool igemm_sm90_queue(const ConvProblem *r, const IgemmSm90Params &p,
+                             int blocks)
+{
+    typedef Sm90Shape<WAY, D> Shape;
+    const size_t shared =
+        (size_t)(SM90_BARRIERS + SM90_BOX_SUMS + 2 * Shape::ROOM +
+                 p.buffers * p.halo_room + p.slots * Shape::STAGE);
+    const auto kernel = igemm_sm90_kernel<WAY, D, DGRAD, SUMS>;
+    if (!gpu_allows(kernel, SM90_SHARED_MOST)) return false;
+    LAUNCH((igemm_sm90_kernel<WAY, D, DGRAD, SUMS>), (unsigned)blocks,
+           Shape::THREADS, shared, gpu_stream(r->c->dev), p);
+    return gpu_launched("igemm_sm90");
 }
 #endif

@@ -185,9 +185,9 @@ bool run_direct_wgrad(const ConvRun *o)
                         o->dw, o->fresh_dw, o->sqnorm, o->workspace);
 }
 
-// -- Hopper GPUs: 16 bits ----------------------------------------------------
+// -- Hopper GPUs -----------------------------------------------------------
 
-/* Do all results of the choice have the 16-bit type of the precision? */
+/* Do all results of the choice have the stored type of the precision? */
 bool sm90_results(const ConvProblem *r, unsigned passes)
 {
     const Call *c = r->c;

@@ -98,12 +98,15 @@ int sm90_border(const ConvProblem *r, bool input)
     return c->x[0]->dim.c;
 }
 
+static bool is_16(const ConvProblem *r)
+{
+    return precision_copy(r->c->precision) != F32;
+}
+
 static bool takes_window(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    if (precision_copy(r->c->precision) == F32 || !gpu_is_hopper() ||
-        g->groups != 1)
-        return false;
+    if (!gpu_is_hopper() || g->groups != 1) return false;
     for (int a = 0; a < 3; a++) {
         if (g->dil[a] != 1 || g->s[a] > 2 ||
             g->k[a] > (a == 2 ? MOST_TAPS_W : MOST_TAPS))
@@ -113,21 +116,38 @@ static bool takes_window(const ConvProblem *r)
     return true;
 }
 
+/* Do chunks of `from` and `to` channels pad the products to at most twice as
+ * many? */
+static bool pads_little(const ConvProblem *r, const Sm90Side &from,
+                        const Sm90Side &to)
+{
+    return (int64_t)from.chunks * to.chunks * from.size * to.size <=
+           2 * (int64_t)r->cin * r->cout;
+}
+
+bool sm90_takes_tf32(const ConvProblem *r, bool dgrad)
+{
+    const int from = dgrad ? r->cout : r->cin, to = dgrad ? r->cin : r->cout;
+    // TMA wants rows of a multiple of 16 bytes
+    return r->c->precision == PRECISION_tf32 && !r->c->x[X2] &&
+           takes_window(r) && from % 4 == 0 &&
+           pads_little(r, sm90_side(0, from, SM90_CHANNELS_F32),
+                       sm90_side(0, to));
+}
+
 bool sm90_takes(const ConvProblem *r)
 {
-    // TMA wants rows of a multiple of 16 bytes
-    if (!takes_window(r) || r->cin % 8 || r->cout % 8) return false;
-    const int in = sm90_side(sm90_border(r, true), r->cin).chunks;
-    const int out = sm90_side(sm90_border(r, false), r->cout).chunks;
-    return (int64_t)in * out * SM90_CHANNELS * SM90_CHANNELS <=
-           2 * (int64_t)r->cin * r->cout;
+    if (!is_16(r) || !takes_window(r) || r->cin % 8 || r->cout % 8)
+        return false;
+    return pads_little(r, sm90_side(sm90_border(r, true), r->cin),
+                       sm90_side(sm90_border(r, false), r->cout));
 }
 
 bool sm90_takes_pairs(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    if (!takes_window(r) || g->k[2] != 3 || g->lo[2] != 1 || g->s[0] != 1 ||
-        g->s[1] != 1 || g->s[2] != 1 || r->input.w % 2 ||
+    if (!is_16(r) || !takes_window(r) || g->k[2] != 3 || g->lo[2] != 1 ||
+        g->s[0] != 1 || g->s[1] != 1 || g->s[2] != 1 || r->input.w % 2 ||
         r->output.w != r->input.w)
         return false;
     for (int side = 0; side < 2; side++) {
@@ -142,8 +162,9 @@ bool sm90_takes_pairs(const ConvProblem *r)
 bool sm90_takes_thin(const ConvProblem *r)
 {
     const Call *c = r->c;
-    return takes_window(r) && call_op(c) == OP_conv && r->cin <= 16 &&
-           r->cout % 8 == 0 && r->cout >= 32 && !c->x_norm[0] && !c->x_norm[X2];
+    return is_16(r) && takes_window(r) && call_op(c) == OP_conv &&
+           r->cin <= 16 && r->cout % 8 == 0 && r->cout >= 32 && !c->x_norm[0] &&
+           !c->x_norm[X2];
 }
 
 /* The problem of pairs along d and h: half as wide, with a window of one along
@@ -247,8 +268,9 @@ bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
               int64_t position, int64_t line_of)
 {
     TensorMapSpec m = {};
-    const int64_t row = 2 * (position ? position : size.c),
-                  line = line_of ? 2 * line_of : row * size.w,
+    const int bytes = (int)dtype_bytes(type);
+    const int64_t row = bytes * (position ? position : size.c),
+                  line = line_of ? bytes * line_of : row * size.w,
                   plane = line * size.h;
     m.data = (const char *)data + residue[0] * plane + residue[1] * line +
              residue[2] * row;
@@ -261,7 +283,7 @@ bool sm90_map(const void *data, Dtype type, Dims size, const int (&s)[3],
     m.stride[3] = plane * size.d, m.stride[4] = line * s[1];
     m.box[0] = channels, m.box[1] = w, m.box[2] = grid.box_d;
     m.box[3] = grid.box_n, m.box[4] = h;
-    m.swizzle = 2 * channels;
+    m.swizzle = bytes * channels;
     *extent = {(int)m.extent[1], (int)m.extent[4], (int)m.extent[2],
                (int)m.extent[3]};
     return tensor_map_encode(&m, out);

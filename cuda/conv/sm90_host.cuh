@@ -33,9 +33,12 @@ static inline int sm90_halo_bytes(const Sm90Boxes *b, int row)
     return b->pitch * b->halo_h * sm90_planes(b->grid) * row;
 }
 
-/* Do precision, channels, strides and the GPU allow the family? Chunks of 64
+/* Do 16 bits, channels, strides and the GPU allow the family? Chunks of 64
  * channels may be padded with zeros, up to twice the products in all. */
 bool sm90_takes(const ConvProblem *r);
+/* The same for a pass in tf32 with f32 tensors: the source has chunks of 32
+ * channels, the result of 64. */
+bool sm90_takes_tf32(const ConvProblem *r, bool dgrad);
 /* Is the problem one of pairs, with this GPU? All tensors have 32 channels, an
  * even width, and the window is 3 wide, padded by 1, with stride 1. */
 bool sm90_takes_pairs(const ConvProblem *r);

@@ -186,6 +186,31 @@ static __device__ __forceinline__ void sm90_norm_tile(
         sm90_norm_columns<D, false>(tile, s, by, norm.act.leak);
 }
 
+/* By the threads 32 .. 127 of the block: rounds the f32 numbers of a tile of so
+ * many bytes to tf32, ties away from zero; a product would truncate them. */
+static __device__ __forceinline__ void sm90_round_tile(char *tile,
+                                                       uint32_t bytes)
+{
+    enum { STEP = SM90_NORM_WARPS * WARP * 16, COUNT = 4 };
+    const uint32_t first = (threadIdx.x - WARP) * 16;
+#pragma unroll 1
+    for (uint32_t at = first; at < bytes; at += COUNT * STEP) {
+        Vec16<8> x[COUNT];
+#pragma unroll
+        for (int j = 0; j < COUNT; j++)
+            if (at + j * STEP < bytes)
+                x[j] = *(const Vec16<8> *)(tile + at + j * STEP);
+#pragma unroll
+        for (int j = 0; j < COUNT; j++) {
+            if (at + j * STEP >= bytes) continue;
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                x[j].v[k] = to_tf32(__uint_as_float(x[j].v[k]));
+            *(Vec16<8> *)(tile + at + j * STEP) = x[j];
+        }
+    }
+}
+
 /* By the same threads: the warp has written its part of the tile, and `ready`
  * counts its arrival. */
 static __device__ __forceinline__ void sm90_norm_done(uint64_t *ready)

@@ -46,16 +46,17 @@ bool tensor_map_encode(const TensorMapSpec *s, TensorMap *out)
         box[i] = (cuuint32_t)s->box[i], each[i] = 1;
         if (i) stride[i - 1] = (cuuint64_t)s->stride[i];
     }
-    const CUresult e = encode(out,
-                              s->type == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                              : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                              TENSOR_MAP_AXES, (void *)s->data, extent, stride,
-                              box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              s->swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-                              : s->swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                                 : CU_TENSOR_MAP_SWIZZLE_32B,
-                              CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult e = encode(
+        out,
+        s->type == F32    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+        : s->type == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        TENSOR_MAP_AXES, (void *)s->data, extent, stride, box, each,
+        CU_TENSOR_MAP_INTERLEAVE_NONE,
+        s->swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+        : s->swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                           : CU_TENSOR_MAP_SWIZZLE_32B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return e == CUDA_SUCCESS ||
            fail_device("GPU: cuTensorMapEncodeTiled: error %d", (int)e);
 }
@@ -64,6 +65,9 @@ bool tensor_map_encode(const TensorMapSpec *s, TensorMap *out)
 {
     return launch_hook ||
            emu::tensor_map_encode(s->data, s->extent, s->stride, s->box,
-                                  s->swizzle, out, s->type == F16);
+                                  s->swizzle, out,
+                                  s->type == F32   ? emu::MAP_F32
+                                  : s->type == F16 ? emu::MAP_F16
+                                                   : emu::MAP_BF16);
 }
 #endif

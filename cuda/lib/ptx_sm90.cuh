@@ -298,14 +298,14 @@ PRIM void stmatrix_x4_trans(void *row, const uint32_t (&v)[4] PRIM_AT)
 }
 
 // -- wgmma -------------------------------------------------------------------
-// D (64 x N, f32) = A (64 x 16) B (16 x N) + D by the 128 threads of a
-// warpgroup. D: register d[4j + i] of thread t holds row 16 (t / 32) + t % 32 /
-// 4 + 8 (i / 2), column 8j + t % 4 * 2 + i % 2.
+// D (64 x N, f32) = A (64 x K) B (K x N) + D by the 128 threads of a warpgroup;
+// K is 16, in tf32 8. D: register d[4j + i] of thread t holds row 16 (t / 32) +
+// t % 32 / 4 + 8 (i / 2), column 8j + t % 4 * 2 + i % 2.
 
 enum { SWIZZLE_NONE = 0, SWIZZLE_128 = 1, SWIZZLE_64 = 2, SWIZZLE_32 = 3 };
 
 /* The descriptor of an operand in shared memory. With start the tile's address,
- * row = 128, 64 or 32 bytes of the swizzle and e = row / 2 elements, the
+ * row = 128, 64 or 32 bytes of the swizzle and e = row / 2 elements, the 16-bit
  * element (m, k) of A, or (n, k) of B, is at byte
  *
  *     K-major,  swizzled: start + m / 8 * stride + m % 8 * row + k * 2
@@ -316,8 +316,9 @@ enum { SWIZZLE_NONE = 0, SWIZZLE_128 = 1, SWIZZLE_64 = 2, SWIZZLE_32 = 3 };
  *     MN-major, none:     start + m / 8 * stride + k / 8 * leading
  *                               + k % 8 * 16 + m % 8 * 2
  *
- * to which the swizzle is then applied. start, leading and stride are multiples
- * of 16 bytes; start may be any row of a swizzled tile. */
+ * to which the swizzle is then applied. f32 elements (tf32) are K-major, with k
+ * * 4 and k / 4 * leading for k * 2 and k / 8 * leading. start, leading and
+ * stride are multiples of 16 bytes; start may be any row of a swizzled tile. */
 PRIM uint64_t wgmma_descriptor(const void *start, uint32_t leading,
                                uint32_t stride, int swizzle)
 {
@@ -366,7 +367,8 @@ template <int N> PRIM void wgmma_wait()
 }
 
 /* WgmmaProduct<N, D, TA, TB>::issue(d, a, b, add): one product of operands of
- * type D (BF16 or F16); TA, TB: the operand is MN-major; add false: D is not
+ * type D (BF16, F16, or F32: a tf32 product, which reads the upper 19 bits of a
+ * number); TA, TB: the operand is MN-major, never in tf32; add false: d is not
  * read. N 32, 48, 64, 96, 128, 192 or 256. */
 template <int N, Dtype D, bool TA, bool TB> struct WgmmaProduct;
 
@@ -378,58 +380,67 @@ template <int N, Dtype D, bool TA, bool TB> struct WgmmaProduct;
 #define SEG_R16(i) SEG_R4(i), SEG_R4(i + 4), SEG_R4(i + 8), SEG_R4(i + 12)
 #define SEG_R48(i) SEG_R16(i), SEG_R16(i + 16), SEG_R16(i + 32)
 #define SEG_R64(i) SEG_R48(i), SEG_R16(i + 48)
-#define SEG_WGMMA(N, TYPE, NAME, LIST, A, B, ADD, TRANS_A, TRANS_B, ...)       \
+#define SEG_WGMMA(N, TYPE, KIND, LIST, A, B, ADD, MAJOR, ...)                  \
     template <bool TA, bool TB> struct WgmmaProduct<N, TYPE, TA, TB> {         \
         PRIM void issue(float (&d)[N / 2], uint64_t a, uint64_t b, int add)    \
         {                                                                      \
             asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"    \
-                         "wgmma.mma_async.sync.aligned.m64n" #N                \
-                         "k16.f32." NAME "." NAME " {" LIST "}, %" #A ", %" #B \
-                         ", p, 1, 1, %" #TRANS_A ", %" #TRANS_B ";\n}"         \
+                         "wgmma.mma_async.sync.aligned.m64n" #N KIND " {" LIST \
+                         "}, %" #A ", %" #B ", p, 1, 1" MAJOR ";\n}"           \
                          : __VA_ARGS__                                         \
                          : "l"(a), "l"(b), "r"(add), "n"((int)TA),             \
                            "n"((int)TB));                                      \
         }                                                                      \
     };
-#define SEG_WGMMAS(TYPE, NAME)                                                 \
-    SEG_WGMMA(32, TYPE, NAME, SEG_T() "%10,%11,%12,%13,%14,%15", 16, 17, 18,   \
-              19, 20, SEG_R16(0))                                              \
-    SEG_WGMMA(48, TYPE, NAME, SEG_T() SEG_T(1) "%20,%21,%22,%23", 24, 25, 26,  \
-              27, 28, SEG_R16(0), SEG_R4(16), SEG_R4(20))                      \
-    SEG_WGMMA(64, TYPE, NAME, SEG_T() SEG_T(1) SEG_T(2) "%30,%31", 32, 33, 34, \
-              35, 36, SEG_R16(0), SEG_R16(16))                                 \
-    SEG_WGMMA(96, TYPE, NAME,                                                  \
+// the last two operands of the instruction: are A and B MN-major?
+#define SEG_MAJOR(A, B)   ", %" #A ", %" #B
+#define SEG_MAJOR_K(A, B) ""
+#define SEG_WGMMAS(TYPE, KIND, MAJOR)                                          \
+    SEG_WGMMA(32, TYPE, KIND, SEG_T() "%10,%11,%12,%13,%14,%15", 16, 17, 18,   \
+              MAJOR(19, 20), SEG_R16(0))                                       \
+    SEG_WGMMA(48, TYPE, KIND, SEG_T() SEG_T(1) "%20,%21,%22,%23", 24, 25, 26,  \
+              MAJOR(27, 28), SEG_R16(0), SEG_R4(16), SEG_R4(20))               \
+    SEG_WGMMA(64, TYPE, KIND, SEG_T() SEG_T(1) SEG_T(2) "%30,%31", 32, 33, 34, \
+              MAJOR(35, 36), SEG_R16(0), SEG_R16(16))                          \
+    SEG_WGMMA(96, TYPE, KIND,                                                  \
               SEG_T() SEG_T(1) SEG_T(2) SEG_T(3) "%40,%41,%42,%43,%44,%45,"    \
                                                  "%46,%47",                    \
-              48, 49, 50, 51, 52, SEG_R48(0))                                  \
-    SEG_WGMMA(128, TYPE, NAME,                                                 \
+              48, 49, 50, MAJOR(51, 52), SEG_R48(0))                           \
+    SEG_WGMMA(128, TYPE, KIND,                                                 \
               SEG_T() SEG_T(1) SEG_T(2) SEG_T(3) SEG_T(4) SEG_T(5) "%60,%61,"  \
                                                                    "%62,%63",  \
-              64, 65, 66, 67, 68, SEG_R64(0))                                  \
-    SEG_WGMMA(192, TYPE, NAME,                                                 \
+              64, 65, 66, MAJOR(67, 68), SEG_R64(0))                           \
+    SEG_WGMMA(192, TYPE, KIND,                                                 \
               SEG_T() SEG_T(1) SEG_T(2) SEG_T(3) SEG_T(4) SEG_T(5) SEG_T(6)    \
                   SEG_T(7) SEG_T(8) "%90,%91,%92,%93,%94,%95",                 \
-              96, 97, 98, 99, 100, SEG_R48(0), SEG_R48(48))                    \
-    SEG_WGMMA(256, TYPE, NAME,                                                 \
+              96, 97, 98, MAJOR(99, 100), SEG_R48(0), SEG_R48(48))             \
+    SEG_WGMMA(256, TYPE, KIND,                                                 \
               SEG_T() SEG_T(1) SEG_T(2) SEG_T(3) SEG_T(4) SEG_T(5) SEG_T(6)    \
                   SEG_T(7) SEG_T(8) SEG_T(9) SEG_T(10)                         \
                       SEG_T(11) "%120,%121,%122,%123,%124,%125,%126,%127",     \
-              128, 129, 130, 131, 132, SEG_R64(0), SEG_R64(64))
-SEG_WGMMAS(BF16, "bf16")
-SEG_WGMMAS(F16, "f16")
+              128, 129, 130, MAJOR(131, 132), SEG_R64(0), SEG_R64(64))
+SEG_WGMMAS(BF16, "k16.f32.bf16.bf16", SEG_MAJOR)
+SEG_WGMMAS(F16, "k16.f32.f16.f16", SEG_MAJOR)
+SEG_WGMMAS(F32, "k8.f32.tf32.tf32", SEG_MAJOR_K)
 #undef SEG_T
 #undef SEG_R4
 #undef SEG_R16
 #undef SEG_R48
 #undef SEG_R64
 #undef SEG_WGMMA
+#undef SEG_MAJOR
+#undef SEG_MAJOR_K
 #undef SEG_WGMMAS
 #else
 template <int N, Dtype D, bool TA, bool TB> struct WgmmaProduct {
     PRIM void issue(float (&d)[N / 2], uint64_t a, uint64_t b, int add, EMU_AT)
     {
-        emu::wgmma(d, N, D == BF16 ? emu::PRODUCT_BF16 : emu::PRODUCT_F16, TA,
-                   TB, a, b, add, file, line);
+        static_assert(D != F32 || (!TA && !TB), "tf32 operands are K-major");
+        emu::wgmma(d, N,
+                   D == F32 ? emu::PRODUCT_TF32
+                   : D == BF16 ? emu::PRODUCT_BF16
+                               : emu::PRODUCT_F16,
+                   TA, TB, a, b, add, file, line);
     }
 };
 #endif

@@ -12,10 +12,10 @@ typedef emu::TensorMap TensorMap;
 
 enum { TENSOR_MAP_AXES = 5 };
 
-/* A tensor of 16-bit elements; axis 0 is the innermost and contiguous. */
+/* Axis 0 of the tensor is the innermost and contiguous. */
 struct TensorMapSpec {
     const void *data; // a multiple of 16 bytes
-    Dtype type;       // BF16 or F16
+    Dtype type;       // BF16, F16 or F32
     int64_t extent[TENSOR_MAP_AXES];
     int64_t stride[TENSOR_MAP_AXES]; // bytes, multiples of 16; [0] is ignored
     int box[TENSOR_MAP_AXES];        // extents of a copy, 1 to 256 each

@@ -71,11 +71,12 @@ typedef struct OpSuite {
     int cases;             /* 0: as above. Else number of agreements, of which
                             * every fifth also bits, adding, in place, and no
                             * gradients: for large extents */
-    bool narrow;           /* on tensors in 16 bits, for kernels that take no
-                            * others; agreements alone, in bf16 and f16 only */
-    const char *of;        /* the backend with the kernels that the extents are
-                            * drawn for; another runs a quarter of them.
-                            * NULL: all backends           */
+    bool narrow;    /* on tensors of the precision's own type, for kernels
+                     * that take no others: in 16 bits, or f32 in tf32;
+                     * agreements alone, none in f32 */
+    const char *of; /* the backend with the kernels that the extents are
+                     * drawn for; another runs a quarter of them.
+                     * NULL: all backends           */
 } OpSuite;
 
 /* The tables end with an entry without draw. */

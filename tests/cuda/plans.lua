@@ -29,8 +29,8 @@ for _, name in ipairs(core.sys.list("scripts")) do
   local recipe = name:match("^(.*)%.lua$")
   if recipe and t.read("scripts/" .. name):find("check = {", 1, true) then
     -- a Hopper GPU, and in 16 bits, where kernels depend on the GPU, others
-    for _, on in ipairs { { "bf16", "h200" }, { "f32", "h200" }, { "bf16", "a100", " a100" },
-                          { "f16", "t4", " t4" } } do
+    for _, on in ipairs { { "bf16", "h200" }, { "f32", "h200" }, { "tf32", "h200" },
+                          { "bf16", "a100", " a100" }, { "f16", "t4", " t4" } } do
       parts[#parts + 1] = { recipe .. " " .. on[1] .. (on[3] or ""), recipe, on[1], on[2] }
     end
   end

@@ -14,17 +14,19 @@
 namespace emu {
 
 enum { MAP_AXES = 5 };
+enum MapType { MAP_BF16, MAP_F16, MAP_F32 };
 /* stands for the CUtensorMap of the device; see TensorMapSpec */
 struct TensorMap {
     uint64_t mark; /* set by tensor_map_encode */
     uintptr_t data;
     int64_t extent[MAP_AXES], stride[MAP_AXES]; /* elements, bytes */
     int box[MAP_AXES], swizzle;
-    bool f16; /* else bf16 */
+    MapType type;
+    int element; /* bytes */
 };
 bool tensor_map_encode(const void *data, const int64_t *extent,
                        const int64_t *stride, const int *box, int swizzle,
-                       TensorMap *out, bool f16 = false, EMU_AT);
+                       TensorMap *out, MapType type = MAP_BF16, EMU_AT);
 
 void mbarrier_init(uint64_t *bar, int arrivals, const char *file, int line);
 void mbarrier_arrive(uint64_t *bar, int count, const char *file, int line);

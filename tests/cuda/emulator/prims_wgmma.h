@@ -39,6 +39,26 @@ static __global__ void k_wgmma(Products p, const uint4 *in, float *out)
     for (int i = 0; i < N / 2; i++) out[i * 128 + t] = d[i];
 }
 
+/* The numbers along k of a product. */
+template <Dtype D> static constexpr int DEPTH = D == F32 ? 8 : 16;
+
+/* The element (r, k) of a K-major operand in tf32: its upper 19 bits. */
+static float element_tf32(const Halves &tile, const OperandAt &p, int r, int k)
+{
+    static const int rows[] = {0, 128, 64, 32};
+    const int row = rows[p.swizzle], stride = (int)p.stride;
+    int a = (int)p.start + r / 8 * stride;
+    a += row ? r % 8 * row + k * 4
+             : k / 4 * (int)p.leading + r % 8 * 16 + k % 4 * 4;
+    if (row) a ^= a / 128 % (row / 16) * 16;
+    uint32_t u;
+    memcpy(&u, &tile[(size_t)a / 2], sizeof u);
+    u &= 0xffffe000u;
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
 /* The element (r, k) of an operand, as the header of wgmma_descriptor says. */
 static float element(const Halves &tile, const OperandAt &p, bool mn_major,
                      int r, int k, Dtype type)
@@ -47,6 +67,7 @@ static float element(const Halves &tile, const OperandAt &p, bool mn_major,
     const int row = rows[p.swizzle], e = row / 2;
     const int leading = (int)p.leading, stride = (int)p.stride;
     int a = (int)p.start;
+    if (type == F32) return element_tf32(tile, p, r, k);
     if (mn_major && row)
         a += r / e * leading + k / 8 * stride + k % 8 * row + r % e * 2;
     else if (mn_major)
@@ -59,16 +80,18 @@ static float element(const Halves &tile, const OperandAt &p, bool mn_major,
     return float_of(tile[(size_t)a / 2], type);
 }
 
-/* c (64 x n) = a (64 x 32) b^T (n x 32), in the host's memory: most of the time
- * of the checked build, if it checked these accesses. */
+/* c (64 x n) = a (64 x depth) b^T (n x depth), in the host's memory: most of
+ * the time of the checked build, if it checked these accesses. */
 __attribute__((no_sanitize("thread"))) static void plain(float *c,
                                                          const float *a,
-                                                         const float *b, int n)
+                                                         const float *b, int n,
+                                                         int depth)
 {
     for (int m = 0; m < 64; m++)
         for (int i = 0; i < n; i++) {
             float sum = 0;
-            for (int k = 0; k < 32; k++) sum += a[m * 32 + k] * b[i * 32 + k];
+            for (int k = 0; k < depth; k++)
+                sum += a[m * depth + k] * b[i * depth + k];
             c[m * n + i] = sum;
         }
 }
@@ -94,10 +117,15 @@ static const OperandAt places[2][7] = {
 
 template <int N, Dtype D, bool TA, bool TB> static void product(int which)
 {
+    enum { DEEP = 2 * DEPTH<D> };
     char what[96];
     Halves tile;
+    // of f32 the low half has bits that a product does not read
     for (int i = 0; i < PRODUCT_ROOM / 2; i++)
-        tile.push_back(half_of((float)((i * 7 + i / 61) % 5 - 2), D));
+        tile.push_back(D == F32 && i % 2 == 0
+                           ? (uint16_t)(i * 7 % 0x2000)
+                           : half_of((float)((i * 7 + i / 61) % 5 - 2),
+                                     D == F32 ? BF16 : D));
     Buffer<uint16_t> in(tile);
     Buffer<float> out((size_t)N * 64);
     const Products p = {places[TA][which], places[TB][(which * 3 + N / 32) % 7],
@@ -106,16 +134,17 @@ template <int N, Dtype D, bool TA, bool TB> static void product(int which)
            reinterpret_cast<const uint4 *>(in.p), out.p);
 
     std::vector<float> want((size_t)N * 64), c((size_t)N * 64);
-    std::vector<float> a(64 * 32), b((size_t)N * 32);
-    for (int k = p.add ? 0 : 16; k < 32; k++) {
+    std::vector<float> a(64 * DEEP), b((size_t)N * DEEP);
+    for (int k = p.add ? 0 : DEPTH<D>; k < DEEP; k++) {
+        const int own = k % DEPTH<D>;
         OperandAt pa = p.a, pb = p.b;
-        pa.start += k / 16 * 16, pb.start += k / 16 * 16;
+        pa.start += k / DEPTH<D> * 16, pb.start += k / DEPTH<D> * 16;
         for (int r = 0; r < 64; r++)
-            a[(size_t)(r * 32 + k)] = element(tile, pa, TA, r, k % 16, D);
+            a[(size_t)(r * DEEP + k)] = element(tile, pa, TA, r, own, D);
         for (int r = 0; r < N; r++)
-            b[(size_t)(r * 32 + k)] = element(tile, pb, TB, r, k % 16, D);
+            b[(size_t)(r * DEEP + k)] = element(tile, pb, TB, r, own, D);
     }
-    plain(c.data(), a.data(), b.data(), N);
+    plain(c.data(), a.data(), b.data(), N, DEEP);
     for (int t = 0; t < 128; t++)
         for (int i = 0; i < N / 2; i++) {
             const int row = t / 32 * 16 + t % 32 / 4 + i % 4 / 2 * 8;
@@ -134,6 +163,7 @@ template <int N> static void products_of()
         product<N, BF16, false, true>(which);
         product<N, BF16, true, false>(which);
         product<N, BF16, true, true>(which);
+        product<N, F32, false, false>(which);
     }
     product<N, F16, false, false>(0);
     product<N, F16, false, true>(1);

@@ -14,17 +14,18 @@ static const uint64_t MAP_MARK = 0x74656e736f726d70u;
 
 bool tensor_map_encode(const void *data, const int64_t *extent,
                        const int64_t *stride, const int *box, int swizzle,
-                       TensorMap *out, bool f16, const char *file, int line)
+                       TensorMap *out, MapType type, const char *file, int line)
 {
     const Site site = {"tensor_map_encode", file, line};
+    const int element = type == MAP_F32 ? 4 : 2;
     if (swizzle != 128 && swizzle != 64 && swizzle != 32)
         stop(site, "tensor_map_encode: a swizzle of %d bytes", swizzle);
     if ((uintptr_t)data % 16)
         stop(site, "tensor_map_encode: the address is no multiple of 16");
-    if (box[0] * 2 != swizzle)
+    if (box[0] * element != swizzle)
         stop(site,
              "tensor_map_encode: a row of the box has %d bytes, the swizzle %d",
-             box[0] * 2, swizzle);
+             box[0] * element, swizzle);
     for (int i = 0; i < MAP_AXES; i++) {
         if (extent[i] < 1 || extent[i] > (int64_t)1 << 32)
             stop(site, "tensor_map_encode: extent %lld of axis %d",
@@ -38,12 +39,13 @@ bool tensor_map_encode(const void *data, const int64_t *extent,
                  "16",
                  (long long)stride[i], i);
         out->extent[i] = extent[i];
-        out->stride[i] = i ? stride[i] : 2;
+        out->stride[i] = i ? stride[i] : element;
         out->box[i] = box[i];
     }
     out->data = (uintptr_t)data;
     out->swizzle = swizzle;
-    out->f16 = f16;
+    out->type = type;
+    out->element = element;
     out->mark = MAP_MARK;
     return true;
 }
@@ -61,7 +63,7 @@ struct Box {
 
 static uint32_t box_bytes(const TensorMap &m)
 {
-    uint32_t n = 2;
+    uint32_t n = (uint32_t)m.element;
     for (int e : m.box) n *= (uint32_t)e;
     return n;
 }
@@ -77,7 +79,7 @@ template <class Each> static void each_row(const Box &b, Each each)
     for (int i = 1; i < MAP_AXES; i++) rows *= m.box[i];
     for (int r = 0; r < rows; r++) {
         bool inside = from < to;
-        uintptr_t global = m.data + (uintptr_t)(2 * (b.at[0] + from));
+        uintptr_t global = m.data + (uintptr_t)(m.element * (b.at[0] + from));
         for (int i = 1; i < MAP_AXES; i++) {
             const int64_t x = (int64_t)b.at[i] + at[i];
             inside = inside && x >= 0 && x < m.extent[i];
@@ -108,7 +110,7 @@ static void check_global(const Box &b)
 {
     const Allocation *a = allocation_of(b.map.data);
     each_row(b, [&](int, int from, int to, uintptr_t at) {
-        const size_t n = 2 * (size_t)(to - from);
+        const size_t n = (size_t)(b.map.element * (to - from));
         if (from == to || (a && at >= a->at && at + n <= a->at + a->bytes))
             return;
         char text[256];
@@ -170,16 +172,17 @@ static void land(const Load &l)
         as_thread(l.thread, [&] {
             each_row(b, [&](int, int from, int to, uintptr_t at) {
                 if (from < to)
-                    checker->access(at, 2 * (size_t)(to - from), ACCESS_READ,
-                                    b.pc);
+                    checker->access(at, (size_t)(b.map.element * (to - from)),
+                                    ACCESS_READ, b.pc);
             });
             checker->loaded((uintptr_t)b.shared, box_bytes(b.map));
         });
     each_row(b, [&](int r, int from, int to, uintptr_t at) {
         char row[ROW] = {};
         if (from < to)
-            memcpy(row + 2 * from, reinterpret_cast<const void *>(at),
-                   2 * (size_t)(to - from));
+            memcpy(row + b.map.element * from,
+                   reinterpret_cast<const void *>(at),
+                   (size_t)(b.map.element * (to - from)));
         each_16(b, r, [&](char *p, int i) { memcpy(p, row + 16 * i, 16); });
     });
     mbarrier_complete(l.bar, box_bytes(b.map), b.site);
@@ -283,24 +286,41 @@ static void read_shared(const Store &s)
     }
 }
 
-static uint16_t sum(uint16_t a, uint16_t b, bool f16)
+static uint16_t sum(uint16_t a, uint16_t b, MapType type)
 {
-    return f16 ? to_f16(from_f16(a) + from_f16(b))
-               : to_bf16(from_bf16(a) + from_bf16(b));
+    return type == MAP_F16 ? to_f16(from_f16(a) + from_f16(b))
+                           : to_bf16(from_bf16(a) + from_bf16(b));
+}
+
+static float sum(float a, float b, MapType)
+{
+    return a + b;
+}
+
+/* Writes the elements from .. to_end - 1 of row r. */
+template <class T>
+static void write_row(const Store &s, int r, int from, int to_end, uintptr_t at)
+{
+    enum { WIDE = ROW / sizeof(T) };
+    const char *row = reinterpret_cast<const char *>(s.issued[0].value) +
+                      (ptrdiff_t)r * s.box.map.swizzle;
+    T *to = reinterpret_cast<T *>(at), x[WIDE];
+    memcpy(x, row + from * (int)sizeof(T), (size_t)(to_end - from) * sizeof(T));
+    for (int i = 0; i < to_end - from; i++)
+        to[i] = s.add ? sum(to[i], x[i], s.box.map.type) : x[i];
 }
 
 static void write_global(const Store &s)
 {
-    const int row = s.box.map.swizzle / 2;
     const Access how = s.add ? ACCESS_ATOMIC : ACCESS_WRITE;
     each_row(s.box, [&](int r, int from, int to_end, uintptr_t at) {
-        const size_t n = 2 * (size_t)(to_end - from);
+        const size_t n = (size_t)(s.box.map.element * (to_end - from));
         if (!n) return;
         if (checker) checker->access(at, n, how, s.box.pc);
-        uint16_t *to = reinterpret_cast<uint16_t *>(at), x[ROW / 2];
-        memcpy(x, s.issued[0].value + r * row + from, n);
-        for (int i = 0; i < to_end - from; i++)
-            to[i] = s.add ? sum(to[i], x[i], s.box.map.f16) : x[i];
+        if (s.box.map.type == MAP_F32)
+            write_row<float>(s, r, from, to_end, at);
+        else
+            write_row<uint16_t>(s, r, from, to_end, at);
     });
 }
 

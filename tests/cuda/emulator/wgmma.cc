@@ -15,6 +15,8 @@
 namespace emu {
 
 enum { GROUP = 128, GROUPS = MAX_THREADS / GROUP, M = 64, K = 16, N = 256 };
+/* Of 16 bits; tf32 numbers are twice as long, and a product has half as many
+ * along k, so its runs of 16 bytes lie at the same addresses. */
 enum { RUN = 8 }; /* neighbours of an operand that lie together: 16 bytes */
 
 namespace {
@@ -183,7 +185,7 @@ static void decode(float (*a)[K], float (*b)[N], const Product &p)
 
 /* d += a b, in tiles of 2 x 32 that stay in registers */
 static void multiply(float (*d)[N], const float (*a)[K], const float (*b)[N],
-                     int n)
+                     int n, int depth)
 {
     enum { ROWS = 2, TILE = 4 };
     for (int j = 0; j < n; j += TILE * FLOATS)
@@ -191,7 +193,7 @@ static void multiply(float (*d)[N], const float (*a)[K], const float (*b)[N],
             Floats sum[ROWS][TILE], x[TILE];
             for (int r = 0; r < ROWS; r++)
                 memcpy(sum[r], d[m + r] + j, sizeof sum[r]);
-            for (int k = 0; k < K; k++) {
+            for (int k = 0; k < depth; k++) {
                 memcpy(x, b[k] + j, sizeof x);
                 for (int r = 0; r < ROWS; r++)
                     for (int v = 0; v < TILE; v++)
@@ -202,15 +204,33 @@ static void multiply(float (*d)[N], const float (*a)[K], const float (*b)[N],
         }
 }
 
+/* K-major operands; the hardware reads only the upper 19 bits of a number */
+static void decode_tf32(float (*a)[K], float (*b)[N], const Product &p)
+{
+    enum { WIDE = RUN / 2 };
+    auto each = [](const Operand &o, auto set) {
+        for (int i = 0; i < o.extent * K / RUN; i++) {
+            uint32_t x[WIDE];
+            memcpy(x, o.run[i], sizeof x);
+            for (int j = 0; j < WIDE; j++)
+                set(i / 2, i % 2 * WIDE + j, bits<float>(x[j] & 0xffffe000u));
+        }
+    };
+    each(p.a, [&](int m, int k, float x) { a[m][k] = x; });
+    each(p.b, [&](int n, int k, float x) { b[k][n] = x; });
+}
+
 static void make(const Product &p)
 {
     static float a[M][K], b[K][N];
     check_unchanged(p.a, "a", p.site);
     check_unchanged(p.b, "b", p.site);
-    (p.type == PRODUCT_BF16 ? decode<f32_of_bf16> : decode<f32_of_f16>)(a, b,
-                                                                        p);
+    const auto decode_as = p.type == PRODUCT_TF32   ? decode_tf32
+                           : p.type == PRODUCT_BF16 ? decode<f32_of_bf16>
+                                                    : decode<f32_of_f16>;
+    decode_as(a, b, p);
     if (!p.add) memset(p.to->value, 0, sizeof p.to->value);
-    multiply(p.to->value, a, b, p.to->n);
+    multiply(p.to->value, a, b, p.to->n, p.type == PRODUCT_TF32 ? K / 2 : K);
     p.to->in_flight--;
 }
 
