@@ -139,7 +139,8 @@ bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
     if (narrow_tiles > INT32_MAX / 2) return false;
     const int stages = set_taps(taps, pairs, p) * p->from.chunks;
     *way = SM90_WIDE;
-    if (!pairs && p->to.chunks % 2 == 0 &&
+    const bool narrow = tf32 && getenv("SEG_TF32_NARROW");
+    if (!narrow && !pairs && p->to.chunks % 2 == 0 &&
         pays_wide(narrow_tiles, processors) &&
         place(*way, tf32, p, (int)narrow_tiles, stages))
         return true;
