@@ -158,7 +158,7 @@ Result output(const ConvCall &o)
     Result y = {};
     y.first = target_of(c->y, true);
     y.sums = channel_sums_of(o.stat_parts, c->y->dim.c, c->scratch);
-    if (y.sums.parts && !o.plan.choice[0].leaves_sums)
+    if (y.sums.parts)
         y.sums.ends = deferred_norm_keep(c, &y.sums.stats_out, &y.sums.rows);
     return y;
 }
@@ -220,14 +220,17 @@ bool conv_bwd(const Call *c)
 
 } // namespace
 
-/* Fusions.sums: over 16-bit gradients only. The kernel of dx comes first. */
+/* Fusions.sums: over 16-bit gradients only; by some kernels only over those
+ * that the call stores. The kernel of dx comes first. */
 static unsigned sums_of(const Call *c, const ConvPlan &p)
 {
     unsigned bits = 0;
     if (precision_copy(c->precision) == F32 || !p.count || !p.choice[0].sums_dx)
         return 0;
     for (int k = 0; k < MAX_IN; k++)
-        if ((k == 0 || k == X2) && c->dx[k] && dtype_bytes(c->dx[k]->type) == 2)
+        if ((k == 0 || k == X2) && c->dx[k] &&
+            dtype_bytes(c->dx[k]->type) == 2 &&
+            (is_fresh(c, k) || !p.choice[0].sums_fresh))
             bits |= 1u << k;
     return bits;
 }

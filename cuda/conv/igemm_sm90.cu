@@ -153,15 +153,22 @@ int processors_of(const ConvProblem *r)
     return launch_hook ? SM90_PROCESSORS : gpu_processors(r->c->dev);
 }
 
+template <Sm90Way WAY, Dtype D, bool DGRAD>
+bool launch(const ConvProblem *r, const IgemmSm90Params &p, int blocks)
+{
+    if (!p.sums)
+        return igemm_sm90_queue<WAY, D, DGRAD, SM90_NO_SUMS>(r, p, blocks);
+    return p.grads[0].runs || p.grads[1].runs
+               ? igemm_sm90_queue<WAY, D, DGRAD, SM90_GRAD_SUMS>(r, p, blocks)
+               : igemm_sm90_queue<WAY, D, DGRAD, SM90_Y_SUMS>(r, p, blocks);
+}
+
 template <Sm90Way WAY, Dtype D>
 bool launch(const ConvProblem *r, bool dgrad, const IgemmSm90Params &p,
             int blocks)
 {
-    if (dgrad)
-        return p.sums ? igemm_sm90_queue<WAY, D, true, true>(r, p, blocks)
-                      : igemm_sm90_queue<WAY, D, true, false>(r, p, blocks);
-    return p.sums ? igemm_sm90_queue<WAY, D, false, true>(r, p, blocks)
-                  : igemm_sm90_queue<WAY, D, false, false>(r, p, blocks);
+    return dgrad ? launch<WAY, D, true>(r, p, blocks)
+                 : launch<WAY, D, false>(r, p, blocks);
 }
 
 template <Dtype D>
@@ -241,6 +248,25 @@ Dims part_of(Dtype type, const Sm90Side &side, Dims all, int tensor)
     return all;
 }
 
+/* The maps of two tensors of the source and of the result; and of the operands
+ * of the deferred norms for gradient sums. */
+int maps_of(const Sm90Taps &taps, bool grad_sums)
+{
+    return 2 * taps.source_classes +
+           2 * taps.result_classes * (grad_sums ? 2 : 1);
+}
+
+/* Bytes that the results move, with the partial sums. */
+double stored_bytes(const Result &to, Dims result)
+{
+    Result r = to;
+    r.sums.parts = NULL; // read by a launch of their own
+    return result_traffic(r, result) +
+           (to.sums.parts ? (double)channel_sums_bytes(
+                                to.sums.grid_reduce.parts, result.c)
+                          : 0);
+}
+
 } // namespace
 
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
@@ -258,6 +284,7 @@ IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
     else if (precision_copy(r->c->precision) != F32)
         f.sum_parts =
             boxes.count * (int)p.classes.by * (way == SM90_PAIR ? 2 : 1);
+    f.sums_grads = f.sum_parts && maps_of(boxes.taps, true) <= SM90_MAPS;
     return f;
 }
 
@@ -281,7 +308,10 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
     const int one[3] = {1, 1, 1};
     p.source_maps = taps.source_classes, p.result_maps = taps.result_classes;
     p.result_map = 2 * p.source_maps;
-    CHECK(p.result_map + 2 * p.result_maps <= SM90_MAPS);
+    p.norm_map = p.result_map + 2 * p.result_maps;
+    p.sums = to.sums.parts;
+    p.grads[0] = to.sums.grads, p.grads[1] = to.sums.second;
+    CHECK(maps_of(taps, p.grads[0].x || p.grads[1].x) <= SM90_MAPS);
     for (int t = 0; t < 2; t++) {
         const Operand &x = t ? from.second : from.first;
         const Target &y = t ? to.second : to.first;
@@ -299,13 +329,17 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
             p.y[t] = (float *)y.data;
             continue;
         }
-        for (int k = 0; y.data && k < p.result_maps; k++)
-            if (!sm90_map(y.data, type, sm90_part(p.to, result, t),
-                          dgrad ? g->s : one, taps.residue[dgrad ? k : 0],
+        const void *const of[2] = {y.data, p.grads[t].x};
+        for (int k = 0; k < 2 * p.result_maps; k++) {
+            const int which = k / p.result_maps, cls = k % p.result_maps;
+            const int first = which ? p.norm_map : p.result_map;
+            if (of[which] &&
+                !sm90_map(of[which], type, sm90_part(p.to, result, t),
+                          dgrad ? g->s : one, taps.residue[dgrad ? cls : 0],
                           p.grid, SM90_BOX_W, p.grid.box_h,
-                          &p.map[p.result_map + t * p.result_maps + k],
-                          &extent))
+                          &p.map[first + t * p.result_maps + cls], &extent))
                 return false;
+        }
     }
     if (type == F32) {
         if (!filter_map_tf32(p, taps_of(r), way, workspace, &p.filter) ||
@@ -315,7 +349,7 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
     } else if (!filter_map(r, dgrad, way, w, type, &p.filter)) {
         return false;
     }
-    p.bias = bias, p.sums = to.sums.parts;
+    p.bias = bias;
     const bool split = p.slices.by > 1;
     if (split) p.parts = (float *)((char *)workspace + filter_bytes(r));
     memcpy(p.stride, dgrad ? g->s : one, sizeof p.stride);
@@ -323,12 +357,13 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
 
     moves(conv_operand_bytes(r, numel(source) + conv_filter_size(r)) +
               (split ? (double)(p.slices.by * sizeof(float)) * numel(result)
-                     : result_traffic(to, result)),
+                     : stored_bytes(to, result)),
           conv_flops(r));
     const int blocks = (int)least(processors_of(r), p.tiles);
     return (type == F32    ? igemm_sm90_tf32(r, way, p, blocks)
             : type == BF16 ? launch<BF16>(r, dgrad, way, p, blocks)
                            : launch<F16>(r, dgrad, way, p, blocks)) &&
            (!split ||
-            split_k_sum(r->c, p.parts, (int)p.slices.by, result, bias, to));
+            split_k_sum(r->c, p.parts, (int)p.slices.by, result, bias, to)) &&
+           (!p.sums || !to.sums.ends || channel_sums_add(r->c, to.sums));
 }

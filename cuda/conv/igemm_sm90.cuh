@@ -50,7 +50,7 @@ enum {
     SM90_BOX_W = 8,            // positions of a line of a box
     SM90_LINES = SM90_BOX / SM90_BOX_W,
     SM90_CLASSES = 8, // residue classes of a stride of 2 in 3-D
-    SM90_MAPS = 18,   // 2 tensors by class, and one
+    SM90_MAPS = 20,   // 2 tensors by class, and 4
     SM90_TAPS = 64,
     SM90_GROUPS = 32,
     SM90_NORM_WARPS = 3,
@@ -111,8 +111,9 @@ struct IgemmSm90Params {
     TensorMap map[SM90_MAPS];
     TensorMap filter;
     // map[tensor * source_maps + class] of the source,
-    // map[result_map + tensor * result_maps + class] of the result
-    int source_maps, result_map, result_maps;
+    // map[result_map + tensor * result_maps + class] of the result,
+    // map[norm_map + the same] of GradSums.x
+    int source_maps, result_map, result_maps, norm_map;
     Sm90Class cls[SM90_CLASSES];
     Sm90Group group[SM90_GROUPS];
     Sm90Tap tap[SM90_TAPS];
@@ -123,8 +124,10 @@ struct IgemmSm90Params {
     bool adds[2];  // stores add to the content
     NormOnLoad norm[2];
     const float *bias;
-    double *sums; // (parts, 2, channels): of y and y^2; NULL: none
     float *y[2];  // in tf32: the tensors of the result
+    double *sums; // (parts, 2, channels): of y and y^2, or gradient sums of
+                  // the two tensors of dx; NULL: none
+    GradSums grads[2];
     float *parts; // of split-K: (slices, positions of the result, channels)
     int channels; // of the result, all tensors
     Sm90Grid grid;
@@ -142,10 +145,14 @@ struct IgemmSm90Params {
  * the same box; else a box each by turns, of 64 channels or of pairs. */
 enum Sm90Way { SM90_WIDE, SM90_NARROW, SM90_PAIR };
 
+/* The sums over the stored results. */
+enum Sm90SumsOf { SM90_NO_SUMS, SM90_Y_SUMS, SM90_GRAD_SUMS };
+
 /* Does the family take the pass? Extents, precision and attributes decide. */
 struct IgemmSm90Fit {
     bool takes;
     int sum_parts;    // partial sums over the result; 0: none
+    bool sums_grads;  // can write gradient sums
     size_t workspace; // bytes of Call.scratch
 };
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad);

@@ -169,10 +169,10 @@ static __device__ __forceinline__ void sm90_transform_halos(
 }
 
 /* The destination of the sums of a tile: rows of the tile are `size` channels
- * from `first` on, of one part or of two neighbouring ones. */
+ * from `first` on, below `end`, of one part or of two neighbouring ones. */
 struct Sm90Sums {
     double *parts;
-    int channels, first, size;
+    int channels, first, end, size;
 };
 
 /* Stores the sums of n values of a row and of their squares, from sums about
@@ -183,7 +183,7 @@ static __device__ __forceinline__ void sm90_store_sums(const Sm90Sums &to,
                                                        float square)
 {
     const int c = to.first + row % to.size;
-    if (c >= to.channels) return;
+    if (c >= to.end) return;
     double *at = to.parts + row / to.size * 2 * to.channels + c;
     const double a = (double)about, s = (double)sum;
     at[0] = s + n * a;
@@ -226,6 +226,42 @@ static __device__ __forceinline__ void sm90_box_sums(
     if (!odd)
         sm90_store_sums(to, row, count, about, sum + sums[row],
                         square + sums[64 + row]);
+}
+
+/* Sets the accumulators of positions outside of the result to zero, so that
+ * they add nothing to sums. */
+static __device__ __forceinline__ void sm90_clear_outside(
+    const Sm90Grid &g, const Sm90Extent &inside, float (&d)[SM90_BOX / 2],
+    int own)
+{
+    static_assert(SM90_LINES == WARP, "a lane for each line");
+    const Sm90Line l = sm90_line(g, own % WARP);
+    const uint32_t lines =
+        __ballot_sync(~0u, l.h < inside.h && l.d < inside.d && l.n < inside.n);
+    const int w = inside.w - own % 4 * 2; // positions of the thread and right
+#pragma unroll
+    for (int i = 0; i < SM90_LINES; i++) {
+        const bool line = lines >> i & 1;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (!line || w <= k % 2) d[4 * i + k] = 0;
+    }
+}
+
+/* By one thread: starts the copy of the operand of a deferred norm, the
+ * positions and channels of a warpgroup's results, to `room`, which an earlier
+ * store may still read. Returns without a copy if the sums need none. */
+template <class Shape>
+static __device__ __forceinline__ void sm90_load_norm_x(
+    const IgemmSm90Params &p, int tile, int group, char *room, uint64_t *loaded)
+{
+    const Sm90Coord t = sm90_coord(p, opaque(tile));
+    const Sm90Chunk c = sm90_chunk(p.to, chunk_of<Shape>(t, group));
+    if (!p.grads[c.tensor].x) return;
+    tma_store_wait_read<0>();
+    mbarrier_expect(loaded, SM90_BOX * SM90_ROW);
+    tma_load(room, &p.map[p.norm_map + c.tensor * p.result_maps + t.cls],
+             c.channel, t.at.w, t.at.d, t.at.n, t.at.h, loaded);
 }
 
 /* Calls put(at, d[i], r) for the accumulators d of a warpgroup whose position
@@ -300,18 +336,20 @@ static __device__ __forceinline__ void sm90_store_f32(const IgemmSm90Params &p,
 
 /* Stores or adds the results of tile t by TMA from `room`, in 16 bits. The
  * accumulators d take the registers, so coordinates and addresses are computed
- * anew. box_sums: 128 floats of the warpgroup. */
-template <class Shape, Dtype D, bool SUMS>
+ * anew. box_sums: 128 floats of the warpgroup; loaded: the barrier of its norm
+ * operand, of which *loads were loaded. */
+template <class Shape, Dtype D, Sm90SumsOf SUMS>
 static __device__ __forceinline__ void sm90_store_16(
-    const IgemmSm90Params &p, const float (&d)[SM90_BOX / 2], int t, int group,
-    int own, char *room, float *box_sums)
+    const IgemmSm90Params &p, float (&d)[SM90_BOX / 2], int t, int group,
+    int own, char *room, float *box_sums, uint64_t *loaded, uint32_t *loads)
 {
+    enum { GRADS = SUMS == SM90_GRAD_SUMS };
     const int warp = own / WARP, lane = own % WARP;
     char *row = room + (lane / 16 * 8 + lane % 8) * SM90_ROW +
                 ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
     const int line = warp * 16 + lane / 4; // and + 8: channels
     float bias[2] = {};
-    if (p.bias) {
+    if (!GRADS && p.bias) {
         const int chunk = chunk_of<Shape>(sm90_coord(p, opaque(t)), group);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -320,24 +358,56 @@ static __device__ __forceinline__ void sm90_store_16(
         }
     }
 
-    // sums of the stored values about the first one
-    float first[2], sum[2] = {}, square[2] = {};
-    if (SUMS)
+    // sums of the stored values about the first one, or gradient sums
+    float first[2] = {}, sum[2] = {}, square[2] = {};
+    if (SUMS == SM90_Y_SUMS)
 #pragma unroll
         for (int r = 0; r < 2; r++)
             first[r] = __shfl_sync(0xffffffffu, rounded<D>(d[2 * r] + bias[r]),
                                    lane & ~3);
     if (Shape::SHARED && own == 0) tma_store_wait_read<0>();
     named_barrier(1 + group, 128);
+
+    bool norm_x = false; // `room` has the norm's operand
+    float4 by[2] = {};
+    if (GRADS) {
+        if (!Shape::SHARED && own == 0)
+            sm90_load_norm_x<Shape>(p, t, group, room, loaded);
+        const Sm90Coord tile = sm90_coord(p, opaque(t));
+        const Sm90Chunk of = sm90_chunk(p.to, chunk_of<Shape>(tile, group));
+        const GradSums &grads = p.grads[of.tensor];
+        const Sm90Extent inside = sm90_inside(p.grid, p.result, tile.at);
+        norm_x = grads.x;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int c = of.channel + (line + 8 * r) % p.to.size;
+            if (c < p.to.channels[of.tensor])
+                by[r] = grad_sums_channel(grads, c);
+        }
+        if (inside.w * inside.h * inside.d * inside.n < SM90_BOX)
+            sm90_clear_outside(p.grid, inside, d, own);
+        if (norm_x) mbarrier_wait(loaded, (*loads)++ & 1);
+    }
 #pragma unroll
     for (int i = 0; i < SM90_BOX / 16; i++) {
-        uint32_t v[4]; // channels lane / 4 and + 8, of two lines
+        // channels lane / 4 and + 8, of two lines: of the norm's operand, then
+        // of the result
+        uint32_t v[4] = {};
+        if (norm_x) ldmatrix_x4_trans(v, row + i * 16 * SM90_ROW);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            const float *from = d + i * 8 + k * 2;
-            v[k] = pack_pair<D>(from[0] + bias[k % 2], from[1] + bias[k % 2]);
-            if (!SUMS) continue;
+            const float2 operand = unpack_pair<D>(v[k]);
+            const float *from = d + i * 8 + k * 2, b = bias[k % 2];
+            v[k] = GRADS ? pack_pair<D>(from[0], from[1]) // no bias
+                         : pack_pair<D>(from[0] + b, from[1] + b);
+            if (SUMS == SM90_NO_SUMS) continue;
             const float2 x = unpack_pair<D>(v[k]);
+            if (GRADS) {
+                float *s = sum + k % 2, *sx = square + k % 2;
+                grad_sums_add(by[k % 2], operand.x, x.x, s, sx);
+                grad_sums_add(by[k % 2], operand.y, x.y, s, sx);
+                continue;
+            }
             const float x0 = x.x - first[k % 2], x1 = x.y - first[k % 2];
             sum[k % 2] += x0 + x1;
             square[k % 2] = fmaf(x0, x0, square[k % 2]);
@@ -362,15 +432,16 @@ static __device__ __forceinline__ void sm90_store_16(
                       tile.at.h);
         tma_store_commit();
     }
-    if (SUMS) {
+    if (SUMS != SM90_NO_SUMS) {
         const Sm90Extent inside = sm90_inside(p.grid, p.result, tile.at);
         const int count = inside.w * inside.h * inside.d * inside.n;
         // a box of pairs has a part for either position of a pair
         const int part =
             (tile.box * (int)p.classes.by + tile.cls) * (Shape::PAIR ? 2 : 1);
-        const Sm90Sums to = {p.sums + (int64_t)part * 2 * p.channels,
-                             p.channels, chunk * p.to.size, p.to.size};
-        if (count < SM90_BOX)
+        const Sm90Sums to = {
+            p.sums + (int64_t)part * 2 * p.channels, p.channels, into.all,
+            into.tensor ? p.channels : p.to.channels[0], p.to.size};
+        if (!GRADS && count < SM90_BOX)
             sm90_box_sums<D>(room, p.grid, inside, count, own, 1 + group,
                              box_sums, to);
         else
@@ -383,23 +454,25 @@ static __device__ __forceinline__ void sm90_store_16(
     }
 }
 
-/* SUMS: the sums of y and y^2 are stored. */
-template <Sm90Way WAY, Dtype D, bool DGRAD, bool SUMS>
+template <Sm90Way WAY, Dtype D, bool DGRAD, Sm90SumsOf SUMS>
 __global__ void __launch_bounds__(384, 1)
     igemm_sm90_kernel(const __grid_constant__ IgemmSm90Params p)
 {
     typedef Sm90Shape<WAY, D> Shape;
-    enum { SHARED = Shape::SHARED };
+    enum { SHARED = Shape::SHARED, GRADS = SUMS == SM90_GRAD_SUMS };
     DYN_SMEM_1024(uint64_t, full);
     uint64_t *ready = full + SM90_BUFFERS, *empty = ready + SM90_BUFFERS;
     uint64_t *filter_full = empty + SM90_BUFFERS,
              *filter_empty = filter_full + SM90_SLOTS,
-             *multiplied = filter_empty + SM90_SLOTS; // by each warpgroup
+             *multiplied = filter_empty + SM90_SLOTS, // by each warpgroup
+                 *loaded = multiplied + 2;            // norm operand of each
     float *box_sums = (float *)((char *)full + SM90_BARRIERS);
     char *staging = (char *)full + SM90_BARRIERS + SM90_BOX_SUMS;
     char *halos = staging + 2 * Shape::ROOM;
     char *filters = halos + p.buffers * p.halo_room;
-    const bool transforms = D == F32 || p.norm[0].table || p.norm[1].table;
+    // gradients have no deferred norm
+    const bool transforms =
+        D == F32 || (!GRADS && (p.norm[0].table || p.norm[1].table));
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < p.buffers; i++) {
@@ -411,7 +484,10 @@ __global__ void __launch_bounds__(384, 1)
             mbarrier_init(filter_full + i, 1);
             mbarrier_init(filter_empty + i, Shape::READERS);
         }
-        for (int i = 0; i < 2; i++) mbarrier_init(multiplied + i, 4);
+        for (int i = 0; i < 2; i++) {
+            mbarrier_init(multiplied + i, 4);
+            mbarrier_init(loaded + i, 1);
+        }
         fence_async_shared();
     }
     __syncthreads();
@@ -419,7 +495,7 @@ __global__ void __launch_bounds__(384, 1)
     const int group = (int)(threadIdx.x / 128) - 1;
     const int own = (int)(threadIdx.x % 128);
     if (group < 0) {
-        setmaxnreg_dec<80>();
+        setmaxnreg_dec<GRADS ? 56 : 80>();
         if (threadIdx.x == 0)
             sm90_produce<Shape, DGRAD>(p, halos, filters, full, empty,
                                        filter_full, filter_empty);
@@ -428,7 +504,7 @@ __global__ void __launch_bounds__(384, 1)
         return;
     }
 
-    setmaxnreg_inc<208>();
+    setmaxnreg_inc<GRADS ? 224 : 208>();
     uint64_t *seen = transforms ? ready : full;
     // in a filter tile of pairs, MN-major, the second 32 rows begin after 32
     // rows of 64 bytes; K-major they follow
@@ -439,6 +515,7 @@ __global__ void __launch_bounds__(384, 1)
     const uint64_t b0 =
         wgmma_descriptor(halos, 16, (uint32_t)p.pitch * SM90_ROW, SWIZZLE_128);
     Sm90Ring halo = {0, 0}, stage = {0, 0};
+    uint32_t loads = 0; // norm operands loaded
     // taking turns: a warpgroup multiplies once the other has multiplied its
     // box. Else it could wait for a phase of a ring before the phase ahead of
     // it has ended, which a wait by parity takes for the end of its own
@@ -479,6 +556,10 @@ __global__ void __launch_bounds__(384, 1)
                             a, q * (DGRAD ? 16 * Shape::FILTER_ROW : 32)),
                         wgmma_advance(b, q * 32), (last_stage >= 0) | (q > 0));
                 wgmma_commit();
+                if (GRADS && SHARED && own == 0 && last_stage < 0)
+                    sm90_load_norm_x<Shape>(p, t, group,
+                                            staging + group * Shape::ROOM,
+                                            loaded + group);
                 wgmma_wait<1>();
                 if (own % WARP == 0) {
                     if (last_stage >= 0 && !p.resident)
@@ -492,8 +573,8 @@ __global__ void __launch_bounds__(384, 1)
         }
         wgmma_wait<0>();
         // from registers to memory; else by TMA from shared memory
-        const bool direct =
-            D == F32 || (!SUMS && !Shape::PAIR && p.parts != NULL);
+        const bool direct = D == F32 || (SUMS == SM90_NO_SUMS && !Shape::PAIR &&
+                                         p.parts != NULL);
         if (own % WARP == 0) {
             if (!p.resident) mbarrier_arrive(filter_empty + last_stage, 1);
             if (SHARED || direct) mbarrier_arrive(empty + last_halo, 1);
@@ -511,7 +592,8 @@ __global__ void __launch_bounds__(384, 1)
             char *room = SHARED ? staging + group * Shape::ROOM
                                 : halos + last_halo * p.halo_room;
             sm90_store_16<Shape, D, SUMS>(p, d, t, group, own, room,
-                                          box_sums + group * 128);
+                                          box_sums + group * 128,
+                                          loaded + group, &loads);
         }
         if (!SHARED && own == 0) {
             tma_store_wait_read<0>();
@@ -520,7 +602,7 @@ __global__ void __launch_bounds__(384, 1)
     }
     if (own == 0) tma_store_wait<0>();
 }
-template <Sm90Way WAY, Dtype D, bool DGRAD, bool SUMS>
+template <Sm90Way WAY, Dtype D, bool DGRAD, Sm90SumsOf SUMS>
 static bool igemm_sm90_queue(const ConvProblem *r, const IgemmSm90Params &p,
                              int blocks)
 {

@@ -60,6 +60,8 @@ bool igemm_sm90_tf32(const ConvProblem *r, Sm90Way way,
                      const IgemmSm90Params &p, int blocks)
 {
     return way == SM90_WIDE
-               ? igemm_sm90_queue<SM90_WIDE, F32, false, false>(r, p, blocks)
-               : igemm_sm90_queue<SM90_NARROW, F32, false, false>(r, p, blocks);
+               ? igemm_sm90_queue<SM90_WIDE, F32, false, SM90_NO_SUMS>(r, p,
+                                                                       blocks)
+               : igemm_sm90_queue<SM90_NARROW, F32, false, SM90_NO_SUMS>(
+                     r, p, blocks);
 }

@@ -202,9 +202,9 @@ bool takes_igemm_sm90(const ConvProblem *r, ConvChoice *out)
     if (!sm90_results(r, out->passes)) return false;
     const IgemmSm90Fit f = igemm_sm90_fit(r, out->runs_dgrad);
     if (!f.takes) return false;
-    if (out->passes == PASS_Y) out->sum_parts = f.sum_parts;
     out->workspace = f.workspace;
-    out->leaves_sums = true;
+    out->sums_dx = out->sums_fresh = out->passes == PASS_DX && f.sums_grads;
+    if (out->passes == PASS_Y || out->sums_dx) out->sum_parts = f.sum_parts;
     return true;
 }
 

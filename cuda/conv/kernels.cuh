@@ -31,10 +31,11 @@ struct ConvChoice {
                    // write at the start of the scratch memory; 0: none
     bool sums_dx;  // can compute Call.sums.dx; conv_head keeps their partial
                    // sums in its own workspace, so that sum_parts is 0
-    bool leaves_sums;    // stores the partial sums of y; another call adds them
-    int sqnorm_parts;    // partial sums of squares of dw that it can write
-    unsigned half;       // 16-bit copies that it reads (Storage.copies)
-    bool loads_norm_bwd; // applies norm backward to dy on load
+    bool sums_fresh;  // sums_dx: of gradients that it stores, not of those to
+                      // which it adds
+    int sqnorm_parts; // partial sums of squares of dw that it can write
+    unsigned half;    // 16-bit copies that it reads (Storage.copies)
+    bool loads_norm_bwd;  // applies norm backward to dy on load
     bool stores_norm_bwd; // and stores the result for later kernels
 };
 

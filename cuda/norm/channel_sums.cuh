@@ -4,7 +4,8 @@
  *
  * Each block writes partial sums (parts, 2, channels); the last block adds them
  * (grid_reduce.cuh) and computes the statistics or parameter gradients from
- * them. */
+ * them. If blocks write several parts each, a launch of its own adds them
+ * (channel_sums_add). */
 #ifndef SEG_CUDA_NORM_CHANNEL_SUMS_H
 #define SEG_CUDA_NORM_CHANNEL_SUMS_H
 #include "cuda/norm/grad_sums.cuh"
@@ -59,6 +60,24 @@ static inline void channel_sums_columns(const Call *c, int columns,
         gpu_counters(c->dev, (int64_t)columns * s->grid_reduce.counters);
 }
 
+/* Computes the results of channels first .. first + count - 1 from their totals
+ * sum[2][count]. All threads of the block must call it. */
+static __device__ __forceinline__ void channel_sums_store(const ChannelSums &s,
+                                                          int first, int count,
+                                                          const double *totals)
+{
+    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
+        const int c = first + i;
+        const double sum = totals[i], other = totals[count + i];
+        if (s.stats_out.stat)
+            store_channel_stats(s.stats_out, c, s.rows, sum, other);
+        else if (c < s.border && s.grads.runs)
+            grad_sums_finish(s.grads, c, sum, other);
+        else if (c >= s.border && s.second.runs)
+            grad_sums_finish(s.second, c - s.border, sum, other);
+    }
+}
+
 /* Call it after the block has stored part `part` of channels first .. first +
  * count - 1, which it shares with the blocks of its column. partials: shared
  * memory of at least 2 count doubles, and of one per thread. Not inlined, so
@@ -73,16 +92,10 @@ static inline __device__ __attribute__((noinline)) void channel_sums_finish(
                              s.parts + first, 2 * (int64_t)s.channels,
                              s.channels, count, partials))
         return;
-
-    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
-        const int c = first + i;
-        const double sum = partials[i], other = partials[count + i];
-        if (s.stats_out.stat)
-            store_channel_stats(s.stats_out, c, s.rows, sum, other);
-        else if (c < s.border && s.grads.runs)
-            grad_sums_finish(s.grads, c, sum, other);
-        else if (c >= s.border && s.second.runs)
-            grad_sums_finish(s.second, c - s.border, sum, other);
-    }
+    channel_sums_store(s, first, count, partials);
 }
+
+/* In channel_sums.cu: queues the sum of all parts, which an earlier launch has
+ * stored, and the results from it. Overwrites parts. False with the reason. */
+bool channel_sums_add(const Call *c, const ChannelSums &sums);
 #endif

@@ -328,21 +328,21 @@ TEST(grad_sums_of_dropout)
     dropout_sums(half, (Dims){6, 1, 160, 165, 8}, OP_relu, true, false);
 }
 
-/* Gradient sums of the two operands of an implicit concat. */
-static void implicit_concat(int how)
+/* Gradient sums of the two operands, of `first` channels and the others, of an
+ * implicit concat that a 3x3 convolution with stride 1 reads. */
+static void implicit_concat(const Shape *s, int first, int how)
 {
-    enum { FIRST = 32, C = 56 };
     const bool far = how & 1, one = !(how & 2), two = !(how & 4);
-    const Dims half[2] = {{2, 1, 15, 17, FIRST}, {2, 1, 15, 17, C - FIRST}};
-    const Shape s = {OP_conv, {2, 1, 15, 17, C}, {40, 1, 3, 3, C}, 1, 1, 1};
+    Dims half[2] = {s->x, s->x}, out = s->x;
+    half[0].c = first, half[1].c = s->x.c - first, out.c = s->w.n;
     Bench b;
     NormAct h;
     bench_open(&b, PRECISION_bf16);
-    const Attr attr = attr_of(&s);
+    const Attr attr = attr_of(s);
     const Tensor y = deferred_linear(&b, half[far], &h);
     const Tensor other = uniform(&b, half[!far], BF16, -1, 1);
-    const Tensor w2 = uniform(&b, s.w, BF16, -1, 1);
-    const Tensor dz = uniform(&b, (Dims){2, 1, 15, 17, 40}, BF16, -1, 1);
+    const Tensor w2 = uniform(&b, s->w, BF16, -1, 1);
+    const Tensor dz = uniform(&b, out, BF16, -1, 1);
     Tensor z = dz, dx[2], sums[2];
     Call c = {.attr = &attr, .y = &z, .dy = &dz, .fresh = ~0u};
     c.x[0] = far ? &other : &y, c.x[1] = &w2, c.x[X2] = far ? &y : &other;
@@ -367,7 +367,69 @@ static void implicit_concat(int how)
 
 TEST(grad_sums_of_implicit_concat)
 {
-    for (int how = 0; how < 6; how++) implicit_concat(how);
+    const Shape s = {OP_conv, {2, 1, 15, 17, 56}, {40, 1, 3, 3, 56}, 1, 1, 1};
+    for (int how = 0; how < 6; how++) implicit_concat(&s, 32, how);
+}
+
+/* Gradient sums of igemm_sm90 and channel_sums.cu: whole boxes and others, of
+ * each way to share the work. */
+TEST(grad_sums_on_hopper)
+{
+    static const Shape shapes[] = {
+        {OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {1, 1, 14, 27, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {5, 1, 8, 8, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {1, 5, 6, 7, 64}, {64, 3, 3, 3, 64}, 1, 1, 1},
+        {OP_conv, {1, 1, 32, 8, 104}, {96, 1, 3, 3, 104}, 1, 1, 1},
+        {OP_conv, {2, 1, 16, 16, 64}, {64, 1, 3, 3, 64}, 2, 1, 1},
+        {OP_conv, {2, 1, 32, 32, 128}, {64, 1, 3, 3, 128}, 1, 1, 1},
+        {OP_conv, {3, 1, 24, 43, 128}, {128, 1, 3, 3, 128}, 1, 1, 1},
+        {OP_upconv, {1, 1, 16, 16, 128}, {128, 1, 2, 2, 64}, 2, 0, 1},
+        {OP_conv, {2, 1, 32, 32, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
+        {OP_conv, {1, 1, 60, 30, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
+        // more partial sums than a block adds
+        {OP_conv, {1, 1, 129, 136, 64}, {64, 1, 1, 1, 64}, 1, 0, 1},
+    };
+    static const struct {
+        Shape shape;
+        int first;
+    } concats[] = {
+        {{OP_conv, {1, 1, 32, 8, 192}, {64, 1, 3, 3, 192}, 1, 1, 1}, 64},
+        {{OP_conv, {1, 1, 30, 13, 152}, {96, 1, 3, 3, 152}, 1, 1, 1}, 96},
+        {{OP_conv, {1, 1, 32, 16, 64}, {32, 1, 3, 3, 64}, 1, 1, 1}, 32},
+    };
+    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    int runs = 0;
+    emu_reset_counts();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        layer_sums(PRECISION_bf16, &shapes[i], true, false);
+        layer_sums(PRECISION_f16, &shapes[i], i % 2, false);
+        runs += 2;
+    }
+    for (size_t i = 0; i < sizeof concats / sizeof *concats; i++)
+        for (int how = 0; how < 6; how++, runs++)
+            implicit_concat(&concats[i].shape, concats[i].first, how);
+    // on a GPU launches are not counted
+    const long count = emu_launch_count("channel_sums_kernel");
+    if (count >= 0) EXPECT_INT(count, runs);
+    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+}
+
+/* igemm_sm90 sums no gradient to which it adds. */
+TEST(grad_sums_not_of_added)
+{
+    const Shape s = {OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1};
+    const Attr attr = attr_of(&s);
+    const Tensor x = {s.x, BF16, 2, NULL}, w = {s.w, F32, 2, NULL};
+    Bench b;
+    Call c = {.attr = &attr, .x = {&x, &w}, .y = &x, .dy = &x, .dx = {&x}};
+    emu_set_device(90, 1, "ok", (size_t)2 << 30);
+    bench_open(&b, PRECISION_bf16);
+    EXPECT(!has_sums(&b, c, 0));
+    c.fresh = 1;
+    EXPECT(has_sums(&b, c, 0));
+    bench_close(&b);
+    emu_set_device(80, 1, "ok", (size_t)2 << 30);
 }
 
 /* No gradient sums of f32 gradients, nor with split-K. */
