@@ -113,7 +113,7 @@ bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
     const int channels = dgrad ? r->input.c : r->output.c;
     const bool tf32 = sm90_takes_tf32(r, dgrad), pairs = sm90_takes_pairs(r);
     if (igemm_tile_wanted() || !(tf32 || pairs || sm90_takes(r)) ||
-        !sm90_boxes_of(r, dgrad, pairs, boxes))
+        !sm90_boxes_of(r, dgrad, pairs, SM90_LINES, boxes))
         return false;
     const Sm90Taps *taps = &boxes->taps;
     const Dims to = boxes->result;

@@ -79,7 +79,7 @@ struct Sm90Extent {
 /* The boxes of a result: their number along each axis, their extents; w: 8. */
 struct Sm90Grid {
     Divisor boxes_w, boxes_h, boxes_d;
-    int box_h, box_d, box_n; // powers of two; their product is SM90_LINES
+    int box_h, box_d, box_n; // powers of two; their product: lines of a box
     int log_d, log_n;        // of box_d and box_n
 };
 

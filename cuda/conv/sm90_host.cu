@@ -201,16 +201,19 @@ static bool taps_of(const ConvProblem *r, bool dgrad, Sm90Taps *out)
     return true;
 }
 
-/* Divides a result of extents s into boxes, so that their halos, which reach
- * span_h lines beyond a box, have the fewest positions in all. Returns the
- * number of boxes. The bits of y and dx do not depend on the boxes. */
-static int64_t grid_of(Dims s, int span_h, Sm90Grid *out)
+/* Divides a result of extents s into boxes of so many lines, so that their
+ * halos, which reach span_h lines beyond a box, have the fewest positions in
+ * all. Returns the number of boxes. The bits of y and dx do not depend on the
+ * boxes. */
+static int64_t grid_of(Dims s, int box_lines, int span_h, Sm90Grid *out)
 {
-    enum { LOG_LINES = 5, LOG_LEAST_H = 2 };
+    enum { LOG_LEAST_H = 2 };
+    int log_lines = 0;
+    while (1 << log_lines < box_lines) log_lines++;
     int64_t fewest = 0, boxes = 0;
-    for (int planes = 0; planes <= LOG_LINES - LOG_LEAST_H; planes++)
+    for (int planes = 0; planes <= log_lines - LOG_LEAST_H; planes++)
         for (int d = 0; d <= planes; d++) {
-            const int n = planes - d, h = LOG_LINES - planes;
+            const int n = planes - d, h = log_lines - planes;
             const int64_t w_boxes = ceil_div(s.w, SM90_BOX_W),
                           h_boxes = ceil_div(s.h, 1 << h),
                           d_boxes = ceil_div(s.d, 1 << d);
@@ -241,7 +244,8 @@ static bool fills_boxes(Dims s)
            2 * (int64_t)s.w * s.h;
 }
 
-bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs, Sm90Boxes *out)
+bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs, int lines,
+                   Sm90Boxes *out)
 {
     const ConvProblem seen = pairs ? pairs_of(r) : *r;
     Sm90Taps *taps = &out->taps;
@@ -250,7 +254,7 @@ bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs, Sm90Boxes *out)
     if (dgrad)
         s->d /= seen.win.s[0], s->h /= seen.win.s[1], s->w /= seen.win.s[2];
     if (!taps_of(&seen, dgrad, taps) || !fills_boxes(*s)) return false;
-    const int64_t count = grid_of(*s, taps->span_h, &out->grid);
+    const int64_t count = grid_of(*s, lines, taps->span_h, &out->grid);
     if (count > INT32_MAX / SM90_BOX) return false;
     out->count = (int)count;
     out->halo_h = out->grid.box_h + taps->span_h;

@@ -17,8 +17,8 @@ struct Sm90Taps {
     int span_h, span_w; // positions of a halo beyond the box
 };
 
-/* The boxes of a result, of 256 positions each, and the halos that TMA loads
- * for them. A position of a problem of pairs is a pair. */
+/* The boxes of a result and the halos that TMA loads for them. A position of a
+ * problem of pairs is a pair. */
 struct Sm90Boxes {
     Dims result; // of a residue class
     Sm90Grid grid;
@@ -48,10 +48,10 @@ bool sm90_takes_thin(const ConvProblem *r);
 /* The first tensor's channels of an implicit concat on the side of the input or
  * the output; 0: one tensor. */
 int sm90_border(const ConvProblem *r, bool input);
-/* The boxes, halos and taps of fprop and wgrad, or of dgrad. False: too many
- * taps, groups or boxes, or more than half of the positions of the boxes of a
- * sample are outside of the result. */
-bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs,
+/* The boxes, halos and taps of fprop and wgrad, or of dgrad; lines: of a box, a
+ * power of two from 4 on. False: too many taps, groups or boxes, or more than
+ * half of the positions of the boxes of a sample are outside of the result. */
+bool sm90_boxes_of(const ConvProblem *r, bool dgrad, bool pairs, int lines,
                    Sm90Boxes *out);
 /* The map of every s-th position of a tensor of extents `size` from `residue`
  * on, with axes (c, w, d, n, h) and boxes of `channels` channels and w x h

@@ -7,44 +7,140 @@
 namespace {
 
 enum {
-    BOX = 256,                // positions of a box
-    A_BYTES = BOX * SM90_ROW, // of 64 channels of `output`
-    STEPS = BOX / 16,         // products of a box
     FOLD_THREADS = 256,
+    FOLD_LOADS = 8, // of a thread, in flight
     MOST_BUFFERS = 4,
-    THIN = 16, // channels of a row of a thin operand
+    THIN = 16,      // channels of a row of a thin operand
+    MOST_HALOS = 4, // of a block, with one tap each
+    FEW_LINES = 8,  // of a box of many halos, so that four boxes are in memory
+};
+
+/* Where the results of the tiles belong in dw. The tile of a block is (set of
+ * taps, chunk of b, tile of a). A set has rows x columns of taps: of a group,
+ * or of four groups of one tap. */
+struct WgradTiles {
+    float *dw;
+    bool fresh;
+    int64_t filter; // elements of one filter: taps x cin
+    Divisor a_tiles, b_chunks;
+    int a_chunks; // 64-channel chunks of a tile
+    int rows, columns;
+    Sm90Side a_side, b_side;
+    int tap_at[SM90_TAPS]; // elements from a filter's start to its tap
 };
 
 struct WgradParams90 {
     TensorMap a[2], b[2 * SM90_CLASSES]; // [tensor], [tensor * classes + class]
     NormOnLoad a_norm[2], b_norm[2];
-    Sm90Side a_side, b_side;
     Sm90Group group[SM90_GROUPS];
     Sm90Extent a_extent, b_extent[SM90_CLASSES];
     int b_classes;
-    float4 *parts; // (splits, tiles, warpgroups, N / 8, 128)
+    WgradTiles to;
+    double *sqnorm; // if the tiles are stored to dw: a partial sum a warp
+    float4 *parts;  // (splits, tiles, warpgroups, N / 8, 128); NULL: to dw
     int boxes, splits;
-    Divisor a_tiles, b_chunks; // a block's tile: (group, chunk of b, tile of a)
     Sm90Grid grid;
-    int a_chunks; // 64-channel chunks of a tile
+    int halos; // of a block: of its groups, one behind the other
     int halo_h, pitch;
     int b_bytes, b_room, buffers;
-    int b_offset;      // bytes, of pairs: to the first column
-    int line;          // bytes: the same line of all planes
-    uint32_t b_stride; // bytes of a line of the halo
+    int b_offset;       // bytes, of pairs: to the first column
+    int row;            // bytes between rows of taps
+    uint32_t b_leading; // bytes between columns of taps
+    uint32_t b_stride;  // bytes of a line of the halo
 };
 
-/* WARPGROUPS multiply; they share the taps along h of a group (ROWS of them)
- * and the 64-channel chunks of `output`. B_ROW: bytes of a position of the
- * halo, 128 or 32. */
-template <int N, int WARPGROUPS, int ROWS, int B_ROW, Dtype D>
+struct WgradTile {
+    int taps, chunk, a; // set of taps, chunk of b, tile of a
+};
+
+__device__ __forceinline__ WgradTile tile_of(const WgradTiles &f, uint32_t tile)
+{
+    WgradTile t;
+    t.a = (int)split(&tile, f.a_tiles);
+    t.chunk = (int)split(&tile, f.b_chunks);
+    t.taps = (int)tile;
+    return t;
+}
+
+/* A result of a tile in dw, and the numbers of rows and columns from it on that
+ * exist: beyond the channels of a tensor the products are of padding. */
+struct WgradPlace {
+    float *at;
+    int rows, columns;
+};
+
+/* The place of row m, column n of a warpgroup; size: columns of a tap. */
+__device__ __forceinline__ WgradPlace place_of(const WgradTiles &f,
+                                               const WgradTile &t,
+                                               int warpgroup, int m, int n,
+                                               int size)
+{
+    const Sm90Chunk a =
+        sm90_chunk(f.a_side, t.a * f.a_chunks + warpgroup / f.rows);
+    const Sm90Chunk b = sm90_chunk(f.b_side, t.chunk);
+    const int tap =
+        (t.taps * f.rows + warpgroup % f.rows) * f.columns + n / size;
+    const int channel = n % size;
+    return {f.dw + (a.all + m) * f.filter + f.tap_at[tap] + b.all + channel,
+            f.a_side.channels[a.tensor] - a.channel - m,
+            f.b_side.channels[b.tensor] - b.channel - channel};
+}
+
+/* Stores the results of a warpgroup in dw, or adds them. Returns the sum of the
+ * squares of the thread's values. */
+template <int N>
+__device__ __forceinline__ double store_tile(const WgradTiles &f, uint32_t tile,
+                                             int warpgroup,
+                                             const float (&d)[N / 2])
+{
+    enum { BATCH = 2 }; // loads of dw are in flight together
+    const WgradTile t = tile_of(f, tile);
+    const int lane = (int)threadIdx.x % WARP;
+    const int m = (int)threadIdx.x % 128 / WARP * 16 + lane / 4;
+    double squares = 0;
+#pragma unroll
+    for (int q = 0; q < N / 8; q += BATCH) {
+        const WgradPlace p =
+            place_of(f, t, warpgroup, m, q * 8 + lane % 4 * 2, SM90_CHANNELS);
+        float2 v[2 * BATCH];
+#pragma unroll
+        for (int i = 0; i < 2 * BATCH; i++) {
+            const int k = i / 2, j = i % 2;
+            const bool inside = 8 * j < p.rows && 8 * k < p.columns;
+            v[i] = make_float2(0, 0);
+            if (inside && !f.fresh)
+                v[i] = *(const float2 *)(p.at + 8 * j * f.filter + 8 * k);
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * BATCH; i++) {
+            const int k = i / 2, j = i % 2;
+            if (8 * j >= p.rows || 8 * k >= p.columns) continue;
+            v[i].x += d[4 * (q + k) + 2 * j];
+            v[i].y += d[4 * (q + k) + 2 * j + 1];
+            *(float2 *)(p.at + 8 * j * f.filter + 8 * k) = v[i];
+            squares += square_of(v[i].x) + square_of(v[i].y);
+        }
+    }
+    return squares;
+}
+
+/* WARPGROUPS multiply; they share the ROWS of a set of taps and the 64-channel
+ * chunks of `output`. B_ROW: bytes of a position of a halo, 128 or 32. LINES:
+ * of a box. */
+template <int N, int WARPGROUPS, int ROWS, int B_ROW, int LINES, Dtype D>
 __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
     wgrad_sm90_kernel(const __grid_constant__ WgradParams90 p)
 {
+    enum {
+        POSITIONS = LINES * SM90_BOX_W,
+        STEPS = POSITIONS / 16,         // products of a box
+        A_BYTES = POSITIONS * SM90_ROW, // of 64 channels of `output`
+    };
     DYN_SMEM_1024(uint64_t, full);
     uint64_t *ready = full + MOST_BUFFERS, *empty = ready + MOST_BUFFERS;
     char *shared = (char *)full + SM90_BARRIERS;
-    const int a_room = p.a_chunks * A_BYTES, room = a_room + p.b_room;
+    const int a_chunks = p.to.a_chunks, a_room = a_chunks * A_BYTES;
+    const int room = a_room + p.halos * p.b_room;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < p.buffers; i++) {
@@ -63,11 +159,11 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
     const int warpgroup = (int)threadIdx.x / 128 - 1;
 
     if (warpgroup < 0) {
-        uint32_t rest = blockIdx.x - (uint32_t)(first * tiles);
-        const int ta = (int)split(&rest, p.a_tiles);
-        const int chunk = (int)split(&rest, p.b_chunks);
-        const Sm90Group g = p.group[rest];
-        const Sm90Chunk b = sm90_chunk(p.b_side, chunk);
+        const WgradTile t =
+            tile_of(p.to, blockIdx.x - (uint32_t)(first * tiles));
+        const Sm90Group *const group = p.group + t.taps * p.halos;
+        const Sm90Side &a_side = p.to.a_side, &b_side = p.to.b_side;
+        const Sm90Chunk b = sm90_chunk(b_side, t.chunk);
 
         if (threadIdx.x == 0) {
             Sm90Ring r = {0, 1};
@@ -76,35 +172,40 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
                 char *to = shared + r.at * room;
                 uint64_t *bar = full + r.at;
                 mbarrier_wait(empty + r.at, r.phase);
-                mbarrier_expect(bar, (uint32_t)(a_room + p.b_bytes));
-                for (int k = 0; k < p.a_chunks; k++) {
-                    const Sm90Chunk a =
-                        sm90_chunk(p.a_side, ta * p.a_chunks + k);
+                mbarrier_expect(bar, (uint32_t)(a_room + p.halos * p.b_bytes));
+                for (int k = 0; k < a_chunks; k++) {
+                    const Sm90Chunk a = sm90_chunk(a_side, t.a * a_chunks + k);
                     tma_load(to + k * A_BYTES, &p.a[a.tensor], a.channel, s.w,
                              s.d, s.n, s.h, bar);
                 }
-                tma_load(to + a_room, &p.b[b.tensor * p.b_classes + g.map],
-                         b.channel, s.w + g.w, s.d + g.d, s.n, s.h + g.h, bar);
+                for (int k = 0; k < p.halos; k++) {
+                    const Sm90Group g = group[k];
+                    tma_load(to + a_room + k * p.b_room,
+                             &p.b[b.tensor * p.b_classes + g.map], b.channel,
+                             s.w + g.w, s.d + g.d, s.n, s.h + g.h, bar);
+                }
             }
         } else if (norms && threadIdx.x >= WARP) {
-            const Sm90Extent e = p.b_extent[g.map];
             Sm90Ring r = {0, 0};
             for (int i = first; i < p.boxes; i += p.splits, r.next(p.buffers)) {
                 const Sm90Box s = sm90_box_at(p.grid, (uint32_t)i);
                 char *at = shared + r.at * room;
-                const Sm90Halo halo =
-                    sm90_halo(s, p.grid, g, e, p.halo_h, p.pitch);
                 const Sm90Halo box = sm90_halo(s, p.grid, {}, p.a_extent,
                                                p.grid.box_h, SM90_BOX_W);
                 mbarrier_wait(full + r.at, r.phase);
-                for (int k = 0; k < p.a_chunks; k++) {
-                    const Sm90Chunk a =
-                        sm90_chunk(p.a_side, ta * p.a_chunks + k);
+                for (int k = 0; k < a_chunks; k++) {
+                    const Sm90Chunk a = sm90_chunk(a_side, t.a * a_chunks + k);
                     sm90_norm_tile<D>(at + k * A_BYTES, box, p.a_norm[a.tensor],
-                                      a.channel, p.a_side, a.tensor);
+                                      a.channel, a_side, a.tensor);
                 }
-                sm90_norm_tile<D>(at + a_room, halo, p.b_norm[b.tensor],
-                                  b.channel, p.b_side, b.tensor);
+                for (int k = 0; k < p.halos; k++) {
+                    const Sm90Halo halo =
+                        sm90_halo(s, p.grid, group[k], p.b_extent[group[k].map],
+                                  p.halo_h, p.pitch);
+                    sm90_norm_tile<D>(at + a_room + k * p.b_room, halo,
+                                      p.b_norm[b.tensor], b.channel, b_side,
+                                      b.tensor);
+                }
                 sm90_norm_done(ready + r.at);
             }
         }
@@ -112,12 +213,12 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
     }
 
     uint64_t *seen = norms ? ready : full;
-    const int row = warpgroup % ROWS; // the warpgroup's tap along h
+    const int row = warpgroup % ROWS; // the warpgroup's row of taps
     const uint64_t a0 = wgmma_descriptor(shared + warpgroup / ROWS * A_BYTES,
                                          A_BYTES, 1024, SWIZZLE_128);
-    const uint64_t b0 =
-        wgmma_descriptor(shared + a_room + row * p.line + p.b_offset, B_ROW,
-                         p.b_stride, B_ROW == 32 ? SWIZZLE_32 : SWIZZLE_128);
+    const uint64_t b0 = wgmma_descriptor(
+        shared + a_room + row * p.row + p.b_offset, p.b_leading, p.b_stride,
+        B_ROW == 32 ? SWIZZLE_32 : SWIZZLE_128);
     float d[N / 2];
     Sm90Ring r = {0, 0};
     int last = -1; // the buffer that products in flight read
@@ -143,6 +244,17 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
     } while ((i += p.splits) < p.boxes);
     wgmma_wait<0>();
 
+    // tiles of whole rows of channels
+    if constexpr (B_ROW == SM90_ROW)
+        if (!p.parts) {
+            double sum[1] = {store_tile<N>(p.to, blockIdx.x, warpgroup, d)};
+            thread_group_sums(sum, WARP);
+            if (p.sqnorm && threadIdx.x % WARP == 0)
+                p.sqnorm[(blockIdx.x * WARPGROUPS + (uint32_t)warpgroup) * 4 +
+                         threadIdx.x % 128 / WARP] = sum[0];
+            return;
+        }
+
     float4 *to =
         p.parts +
         ((int64_t)blockIdx.x * WARPGROUPS + warpgroup) * (N / 8) * 128 +
@@ -153,23 +265,15 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
             make_float4(d[4 * q], d[4 * q + 1], d[4 * q + 2], d[4 * q + 3]);
 }
 
-/* Where the results of the tiles belong in dw. */
 struct WgradFold {
+    WgradTiles to;
     const float4 *parts;
-    float *dw;
-    bool fresh;
     double *sqnorm;     // a partial sum for each block, or NULL
     int splits, shares; // shares: threads that share the splits of a result
-    int64_t pitch;      // float4 between splits
     int count;          // float4 of all tiles
-    int rows;           // warpgroups by tap along h
-    Divisor columns, warpgroups, a_tiles, b_chunks;
-    int a_chunks;
+    Divisor columns, warpgroups;
     bool pairs; // the sums of both positions of a pair are added
-    Sm90Side a_side, b_side;
-    int64_t filter;            // elements of one filter: taps x cin
-    int w_step, h_step;        // elements between taps along w, along h
-    int group_at[SM90_GROUPS]; // elements to the group's first tap
+    bool even;  // rows of dw begin at a multiple of 8 bytes
 };
 
 struct Sum4 {
@@ -182,6 +286,71 @@ __device__ __forceinline__ void add(Sum4 *s, float4 v)
     s->v[2] += (double)v.z, s->v[3] += (double)v.w;
 }
 
+/* The sum of result i over a share of the splits. Several loads are in flight,
+ * in short shares too. */
+__device__ __forceinline__ Sum4 share_sum(const WgradFold &f, int i, int share)
+{
+    // row m and column n of the first position of a pair, and row m + 32 and
+    // column n + 32 of the second, are the same element of dw
+    enum { SECOND = 64 + 4 * 128 };
+    const int two = f.pairs;
+    const int from = f.splits * share / f.shares;
+    const int to = f.splits * (share + 1) / f.shares;
+    const int count = (to - from) << two;
+    const float4 *const at = f.parts + i + (int64_t)from * f.count;
+    Sum4 s = {};
+#pragma unroll 1
+    for (int k = 0; k < count; k += FOLD_LOADS) {
+        float4 v[FOLD_LOADS];
+#pragma unroll
+        for (int j = 0; j < FOLD_LOADS; j++)
+            if (k + j < count)
+                v[j] =
+                    at[((k + j) >> two) * f.count + ((k + j) & two) * SECOND];
+#pragma unroll
+        for (int j = 0; j < FOLD_LOADS; j++)
+            if (k + j < count) add(&s, v[j]);
+    }
+    return s;
+}
+
+/* Stores result i in dw, or adds it. Returns the sum of the squares of its
+ * values. */
+__device__ __forceinline__ double store_sum(const WgradFold &f, int i,
+                                            const Sum4 &s)
+{
+    const int lane = i % 128;
+    uint32_t rest = (uint32_t)i / 128;
+    const int q = (int)split(&rest, f.columns);
+    const int warpgroup = (int)split(&rest, f.warpgroups);
+    const WgradPlace p = place_of(f.to, tile_of(f.to, rest), warpgroup,
+                                  lane / 32 * 16 + lane % 32 / 4,
+                                  q * 8 + lane % 4 * 2, f.to.b_side.size);
+    double squares = 0;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        float *const at = p.at + 8 * j * f.to.filter;
+        const float x = (float)s.v[2 * j], y = (float)s.v[2 * j + 1];
+        if (8 * j >= p.rows || p.columns < 1) continue;
+        if (f.even) {
+            float2 v = make_float2(x, y);
+            if (!f.to.fresh) {
+                const float2 old = *(const float2 *)at;
+                v.x += old.x, v.y += old.y;
+            }
+            *(float2 *)at = v;
+            squares += square_of(v.x) + square_of(v.y);
+        } else {
+            put(at, x, f.to.fresh);
+            squares += square_of(at[0]);
+            if (p.columns < 2) continue;
+            put(at + 1, y, f.to.fresh);
+            squares += square_of(at[1]);
+        }
+    }
+    return squares;
+}
+
 __global__ void __launch_bounds__(FOLD_THREADS)
     wgrad_sm90_fold_kernel(const __grid_constant__ WgradFold f)
 {
@@ -189,59 +358,24 @@ __global__ void __launch_bounds__(FOLD_THREADS)
     const int wide = FOLD_THREADS / f.shares;
     const int share = (int)threadIdx.x / wide;
     const int i = (int)blockIdx.x * wide + (int)threadIdx.x % wide;
-    const int lane = i % 128;
-    const int q = (int)((uint32_t)i / 128 -
-                        quotient((uint32_t)i / 128, f.columns) * f.columns.by);
-    // row m and column n of the first position of a pair, and row m + 32 and
-    // column n + 32 of the second, are the same element of dw
-    const bool inside = i < f.count && (!f.pairs || (lane < 64 && q < 12));
-    enum { SECOND = 64 + 4 * 128 };
-    double own = 0;
+    // of pairs the second positions and the columns of no tap are left out
+    const bool inside =
+        i < f.count &&
+        (!f.pairs ||
+         (i % 128 < 64 && (uint32_t)i / 128 % (128 / 8) < 3 * 32 / 8));
+    double squares = 0;
     Sum4 s = {};
-    if (inside) {
-        const int from = f.splits * share / f.shares;
-        const int to = f.splits * (share + 1) / f.shares;
-        const float4 *at = f.parts + i;
-#pragma unroll 4
-        for (int k = from; k < to; k++) {
-            add(&s, at[k * f.pitch]);
-            if (f.pairs) add(&s, at[k * f.pitch + SECOND]);
-        }
-    }
-    sums[threadIdx.x] = s;
-    __syncthreads();
-    if (inside && !share) {
-        for (int k = 1; k < f.shares; k++) {
+    if (inside) s = share_sum(f, i, share);
+    if (f.shares > 1) {
+        sums[threadIdx.x] = s;
+        __syncthreads();
+        for (int k = 1; k < f.shares && !share; k++) {
             const Sum4 &v = sums[k * wide + (int)threadIdx.x];
             for (int j = 0; j < 4; j++) s.v[j] += v.v[j];
         }
-        uint32_t rest = (uint32_t)i / 128;
-        rest = quotient(rest, f.columns);
-        const int warpgroup = (int)split(&rest, f.warpgroups);
-        const int ta = (int)split(&rest, f.a_tiles);
-        const int chunk = (int)split(&rest, f.b_chunks);
-        const Sm90Chunk a =
-            sm90_chunk(f.a_side, ta * f.a_chunks + warpgroup / f.rows);
-        const Sm90Chunk b = sm90_chunk(f.b_side, chunk);
-        const int m = lane / 32 * 16 + lane % 32 / 4;
-        const int n = q * 8 + lane % 4 * 2, channel = n % f.b_side.size;
-        float *to = f.dw + (a.all + m) * f.filter + f.group_at[rest] +
-                    warpgroup % f.rows * f.h_step +
-                    n / f.b_side.size * f.w_step + b.all + channel;
-        // beyond the channels of a tensor the products are of padding
-        const int there =
-            min(2, f.b_side.channels[b.tensor] - b.channel - channel);
-        const int left = f.a_side.channels[a.tensor] - a.channel;
-#pragma unroll
-        for (int j = 0; j < 2; j++, to += 8 * f.filter)
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                if (k >= there || m + 8 * j >= left) continue;
-                put(to + k, (float)s.v[2 * j + k], f.fresh);
-                own += square_of(to[k]);
-            }
     }
-    if (f.sqnorm) store_sqnorm(own, f.sqnorm + blockIdx.x);
+    if (inside && !share) squares = store_sum(f, i, s);
+    if (f.sqnorm) store_sqnorm(squares, f.sqnorm + blockIdx.x);
 }
 
 /* Positions with two tensors of a and b channels to rows of THIN channels, 32
@@ -272,8 +406,10 @@ __global__ void __launch_bounds__(BLOCK)
 struct Shape90 {
     Sm90Boxes boxes;
     bool pairs, thin;
-    size_t padded_bytes;                    // of a thin operand's copy
-    int gemm_n, rows, a_chunks, warpgroups; // gemm_n: columns of a product
+    bool stores;         // the tiles go to dw, without a sum over splits
+    size_t padded_bytes; // of a thin operand's copy
+    int gemm_n;          // columns of a product
+    int lines, halos, rows, columns, a_chunks, warpgroups;
     int tiles, a_tiles, splits, shares, fold_blocks, count;
 };
 
@@ -289,51 +425,64 @@ Sides sides_of(const ConvProblem *r, const Shape90 &s)
                    : sm90_side(sm90_border(r, true), r->cin, size)};
 }
 
+/* Sets the shape of a set of taps, 3 x 3 or 2 x 2. False: there are others. */
+bool set_taps(const Sm90Taps *taps, Shape90 *s)
+{
+    s->rows = taps->span_h + 1, s->columns = taps->span_w + 1, s->halos = 1;
+    for (int i = 0; i < taps->groups; i++)
+        if (taps->group[i].count != s->rows * s->columns) return false;
+    if (s->pairs)
+        s->columns = 3;
+    else if (s->rows * s->columns == 1 && taps->groups % MOST_HALOS == 0)
+        // windows that do not overlap: a halo has one tap
+        s->rows = s->columns = 2, s->halos = MOST_HALOS;
+    return s->rows == s->columns && (s->rows == 2 || s->rows == 3);
+}
+
 /* False: the family does not take the problem. */
 bool shape_of(const ConvProblem *r, Shape90 *s)
 {
     *s = {};
     s->pairs = sm90_takes_pairs(r), s->thin = sm90_takes_thin(r);
     if (!(s->pairs || s->thin || sm90_takes(r)) ||
-        !sm90_boxes_of(r, false, s->pairs, &s->boxes))
+        !sm90_boxes_of(r, false, s->pairs, SM90_LINES, &s->boxes) ||
+        !set_taps(&s->boxes.taps, s))
         return false;
-    const Sm90Taps *taps = &s->boxes.taps;
     const Sides sides = sides_of(r, *s);
     const Sm90Side out = sides.a, in = sides.b;
-    // the same number of taps in all groups
-    const int columns = taps->span_w + 1;
-    s->rows = taps->span_h + 1;
-    for (int i = 0; i < taps->groups; i++)
-        if (taps->group[i].count != columns * s->rows) return false;
-    if (s->rows == 3 && (s->pairs || columns == 3))
-        s->a_chunks = 1;
-    else if (s->thin && s->rows == 2 && columns == 2)
-        s->a_chunks = 1;
-    else if (s->rows == 2 && columns == 2 && out.chunks % 2 == 0)
-        s->a_chunks = 2;
-    else
+    s->a_chunks = s->rows == 2 && !s->thin && out.chunks % 2 == 0 ? 2 : 1;
+    s->lines = SM90_LINES;
+    if (s->rows == 2 && !s->thin && (s->halos > 1 || s->a_chunks == 1))
+        s->lines = FEW_LINES;
+    const char *e =
+        getenv(s->halos > 1 ? "SEG_WGRAD_LINES2" : "SEG_WGRAD_LINES4");
+    if (e && s->rows == 2 && s->a_chunks == 2) s->lines = atoi(e);
+    if (s->lines < SM90_LINES &&
+        !sm90_boxes_of(r, false, s->pairs, s->lines, &s->boxes))
         return false;
     // the four positions around a pair, of 32 channels each
-    s->gemm_n = s->pairs ? 128 : columns * in.size;
+    s->gemm_n = s->pairs ? 128 : s->columns * in.size;
     s->warpgroups = s->rows * s->a_chunks;
     if (s->thin) s->padded_bytes = (size_t)rows(r->input) * 2 * THIN;
     s->a_tiles = out.chunks / s->a_chunks;
-    s->tiles = s->a_tiles * in.chunks * taps->groups;
+    s->tiles = s->a_tiles * in.chunks * (s->boxes.taps.groups / s->halos);
     s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->boxes.count));
+    s->stores = s->splits == 1 && !s->pairs && !s->thin;
     s->count = s->tiles * s->warpgroups * s->gemm_n / 8 * 128;
     s->shares = s->splits >= 32 ? 8 : s->splits >= 8 ? 4 : 1;
     s->fold_blocks = (int)ceil_div(s->count, FOLD_THREADS / s->shares);
     return true;
 }
 
-template <int N, int WARPGROUPS, int ROWS, int B_ROW, Dtype D>
+template <int N, int WARPGROUPS, int ROWS, int B_ROW, int LINES, Dtype D>
 bool launch_as(const ConvProblem *r, const WgradParams90 &p, int blocks,
                size_t shared)
 {
-    const auto kernel = wgrad_sm90_kernel<N, WARPGROUPS, ROWS, B_ROW, D>;
+    const auto kernel = wgrad_sm90_kernel<N, WARPGROUPS, ROWS, B_ROW, LINES, D>;
     if (!gpu_allows(kernel, SM90_SHARED_MOST)) return false;
-    LAUNCH((wgrad_sm90_kernel<N, WARPGROUPS, ROWS, B_ROW, D>), (unsigned)blocks,
-           128 + WARPGROUPS * 128, shared, gpu_stream(r->c->dev), p);
+    LAUNCH((wgrad_sm90_kernel<N, WARPGROUPS, ROWS, B_ROW, LINES, D>),
+           (unsigned)blocks, 128 + WARPGROUPS * 128, shared,
+           gpu_stream(r->c->dev), p);
     return gpu_launched("wgrad_sm90");
 }
 
@@ -342,11 +491,34 @@ bool launch(const ConvProblem *r, const Shape90 &s, const WgradParams90 &p,
             int blocks, size_t shared)
 {
     if (s.thin && s.rows == 3)
-        return launch_as<48, 3, 3, 32, D>(r, p, blocks, shared);
-    if (s.thin) return launch_as<32, 2, 2, 32, D>(r, p, blocks, shared);
-    if (s.pairs) return launch_as<128, 3, 3, 128, D>(r, p, blocks, shared);
-    if (s.rows == 3) return launch_as<192, 3, 3, 128, D>(r, p, blocks, shared);
-    return launch_as<128, 4, 2, 128, D>(r, p, blocks, shared);
+        return launch_as<48, 3, 3, 32, 32, D>(r, p, blocks, shared);
+    if (s.thin) return launch_as<32, 2, 2, 32, 32, D>(r, p, blocks, shared);
+    if (s.pairs) return launch_as<128, 3, 3, 128, 32, D>(r, p, blocks, shared);
+    if (s.rows == 3)
+        return launch_as<192, 3, 3, 128, 32, D>(r, p, blocks, shared);
+    if (s.a_chunks == 1)
+        return launch_as<128, 2, 2, 128, 8, D>(r, p, blocks, shared);
+    if (s.lines == 16)
+        return launch_as<128, 4, 2, 128, 16, D>(r, p, blocks, shared);
+    if (s.lines == 8)
+        return launch_as<128, 4, 2, 128, 8, D>(r, p, blocks, shared);
+    return launch_as<128, 4, 2, 128, 32, D>(r, p, blocks, shared);
+}
+
+/* Queues the sum of the parts. */
+bool fold(const ConvProblem *r, const Shape90 &s, const WgradParams90 &p,
+          double *sqnorm)
+{
+    WgradFold f = {};
+    f.to = p.to, f.parts = p.parts, f.sqnorm = sqnorm;
+    f.splits = s.splits, f.shares = s.shares, f.count = s.count;
+    f.columns = divisor(s.gemm_n / 8), f.warpgroups = divisor(s.warpgroups);
+    f.pairs = s.pairs, f.even = r->cin % 2 == 0;
+    moves((double)s.splits * s.count * sizeof(float4) +
+          (double)conv_filter_size(r) * sizeof(float) * (p.to.fresh ? 1 : 2));
+    LAUNCH(wgrad_sm90_fold_kernel, (unsigned)s.fold_blocks, FOLD_THREADS, 0,
+           gpu_stream(r->c->dev), f);
+    return gpu_launched("wgrad_sm90, sum of split-K");
 }
 
 /* Queues the copy of the input with rows of THIN channels, the last ones zero.
@@ -371,10 +543,48 @@ WgradSm90Fit wgrad_sm90_fit(const ConvProblem *r)
     WgradSm90Fit f = {};
     f.takes = shape_of(r, &s);
     if (!f.takes) return f;
-    f.workspace =
-        s.padded_bytes + (size_t)s.splits * (size_t)s.count * sizeof(float4);
-    f.sqnorm_parts = s.fold_blocks;
+    f.workspace = s.padded_bytes;
+    if (!s.stores)
+        f.workspace += (size_t)s.splits * (size_t)s.count * sizeof(float4);
+    f.sqnorm_parts = s.stores ? s.tiles * s.warpgroups * 4 : s.fold_blocks;
     return f;
+}
+
+/* The tiles of the problem in dw. */
+static WgradTiles tiles_of(const ConvProblem *r, const Shape90 &s, float *dw,
+                           bool fresh)
+{
+    const Window *g = &r->win;
+    const Sm90Taps &taps = s.boxes.taps;
+    const Sides sides = sides_of(r, s);
+    WgradTiles to = {};
+    to.dw = dw, to.fresh = fresh;
+    to.filter = (int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin;
+    to.a_tiles = divisor(s.a_tiles), to.b_chunks = divisor(sides.b.chunks);
+    to.a_chunks = s.a_chunks, to.rows = s.rows, to.columns = s.columns;
+    to.a_side = sides.a, to.b_side = sides.b;
+    const int wide = s.pairs ? g->k[2] : 1; // taps of a tap of pairs
+    for (int i = 0; i < taps.taps * wide; i++)
+        to.tap_at[i] = (taps.tap[i / wide].filter * wide + i % wide) * r->cin;
+    return to;
+}
+
+/* Sets boxes, halos and their rooms in shared memory; row: bytes of a row of a
+ * halo. */
+static void place_boxes(const Shape90 &s, int row, WgradParams90 *p)
+{
+    const Sm90Boxes &boxes = s.boxes;
+    p->boxes = boxes.count, p->splits = s.splits, p->grid = boxes.grid;
+    p->halos = s.halos, p->halo_h = boxes.halo_h, p->pitch = boxes.pitch;
+    p->b_bytes = sm90_halo_bytes(&boxes, row);
+    p->b_room = (int)ceil_div(p->b_bytes, 1024) * 1024;
+    p->b_stride = (uint32_t)(p->pitch * row);
+    p->b_leading = (uint32_t)row;
+    p->row = (int)p->b_stride * sm90_planes(p->grid);
+    if (s.halos > 1) p->b_leading = (uint32_t)p->b_room, p->row = 2 * p->b_room;
+    p->b_offset = s.pairs ? SM90_ROW / 2 : 0;
+    memcpy(p->group, boxes.taps.group, sizeof p->group);
+    p->b_classes = boxes.taps.source_classes;
 }
 
 bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
@@ -383,14 +593,9 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
 {
     Shape90 s;
     WgradParams90 p = {};
-    WgradFold f = {};
-    const Window *g = &r->win;
     const Dtype type = precision_copy(r->c->precision);
     if (!countable(r->c, rows(r->output))) return false;
     CHECK(shape_of(r, &s));
-    const Sm90Boxes &boxes = s.boxes;
-    const Sm90Taps &taps = boxes.taps;
-    const Sides sides = sides_of(r, s);
     const int row = s.thin ? 2 * THIN : SM90_ROW; // bytes of a row of the halo
     Source from = input;
     if (s.thin) {
@@ -399,20 +604,14 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
         workspace = (char *)workspace + s.padded_bytes;
     }
 
-    p.parts = (float4 *)workspace, p.boxes = boxes.count, p.splits = s.splits;
-    p.a_tiles = divisor(s.a_tiles);
-    p.grid = boxes.grid;
-    p.a_chunks = s.a_chunks;
-    p.pitch = boxes.pitch, p.halo_h = boxes.halo_h;
-    p.b_bytes = sm90_halo_bytes(&boxes, row);
-    p.b_room = (int)ceil_div(p.b_bytes, 1024) * 1024;
-    p.b_stride = (uint32_t)(p.pitch * row);
-    memcpy(p.group, taps.group, sizeof p.group);
-    p.b_offset = s.pairs ? SM90_ROW / 2 : 0;
-    p.line = (int)p.b_stride * sm90_planes(p.grid);
-    p.b_classes = taps.source_classes;
-
-    const int room = p.a_chunks * A_BYTES + p.b_room;
+    p.to = tiles_of(r, s, dw, fresh);
+    if (s.stores)
+        p.sqnorm = sqnorm;
+    else
+        p.parts = (float4 *)workspace;
+    place_boxes(s, row, &p);
+    const int room =
+        s.a_chunks * s.lines * SM90_BOX_W * SM90_ROW + s.halos * p.b_room;
     p.buffers =
         (int)least(MOST_BUFFERS, (SM90_SHARED_MOST - SM90_BARRIERS) / room);
     const size_t shared = (size_t)(SM90_BARRIERS + p.buffers * room);
@@ -422,47 +621,31 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     p.b_norm[0] = from.first.norm_on_load;
     p.b_norm[1] = from.second.norm_on_load;
     const int one[3] = {1, 1, 1}, none[3] = {};
-    p.a_side = sides.a, p.b_side = sides.b;
-    p.b_chunks = divisor(p.b_side.chunks);
     for (int t = 0; t < 2; t++) {
         const Operand &a = t ? output.second : output.first;
         const Operand &b = t ? from.second : from.first;
-        if (a.data && !sm90_map(a.data, type, sm90_part(p.a_side, r->output, t),
-                                one, none, p.grid, SM90_BOX_W, p.grid.box_h,
-                                &p.a[t], &p.a_extent))
+        if (a.data &&
+            !sm90_map(a.data, type, sm90_part(p.to.a_side, r->output, t), one,
+                      none, p.grid, SM90_BOX_W, p.grid.box_h, &p.a[t],
+                      &p.a_extent))
             return false;
-        for (int k = 0; b.data && k < taps.source_classes; k++) {
-            Dims part = sm90_part(p.b_side, r->input, t);
+        for (int k = 0; b.data && k < p.b_classes; k++) {
+            Dims part = sm90_part(p.to.b_side, r->input, t);
             if (s.thin) part.c = THIN;
-            if (!sm90_map(b.data, type, part, g->s, taps.residue[k], p.grid,
-                          p.pitch, p.halo_h, &p.b[t * taps.source_classes + k],
+            if (!sm90_map(b.data, type, part, r->win.s, s.boxes.taps.residue[k],
+                          p.grid, p.pitch, p.halo_h, &p.b[t * p.b_classes + k],
                           &p.b_extent[k], row / 2))
                 return false;
         }
     }
 
-    moves(conv_operand_bytes(r, numel(r->output) + numel(r->input)) +
-              (double)s.splits * s.count * sizeof(float4),
+    const double stored =
+        s.stores ? (double)conv_filter_size(r) * sizeof(float) * (fresh ? 1 : 2)
+                 : (double)s.splits * s.count * sizeof(float4);
+    moves(conv_operand_bytes(r, numel(r->output) + numel(r->input)) + stored,
           conv_flops(r));
     const int blocks = s.tiles * s.splits;
     const bool ok = type == BF16 ? launch<BF16>(r, s, p, blocks, shared)
                                  : launch<F16>(r, s, p, blocks, shared);
-    if (!ok) return false;
-
-    f.parts = p.parts, f.dw = dw, f.fresh = fresh, f.sqnorm = sqnorm;
-    f.splits = s.splits, f.shares = s.shares, f.pitch = s.count;
-    f.count = s.count, f.rows = s.rows, f.pairs = s.pairs;
-    f.columns = divisor(s.gemm_n / 8), f.warpgroups = divisor(s.warpgroups);
-    f.a_tiles = p.a_tiles, f.b_chunks = p.b_chunks, f.a_chunks = s.a_chunks;
-    f.a_side = p.a_side, f.b_side = p.b_side;
-    f.filter = (int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin;
-    f.w_step = g->s[2] * r->cin, f.h_step = g->s[1] * g->k[2] * r->cin;
-    for (int i = 0; i < taps.groups; i++)
-        f.group_at[i] = taps.tap[taps.group[i].first].filter *
-                        (s.pairs ? g->k[2] : 1) * r->cin;
-    moves((double)s.splits * s.count * sizeof(float4) +
-          (double)conv_filter_size(r) * sizeof(float) * (fresh ? 1 : 2));
-    LAUNCH(wgrad_sm90_fold_kernel, (unsigned)s.fold_blocks, FOLD_THREADS, 0,
-           gpu_stream(r->c->dev), f);
-    return gpu_launched("wgrad_sm90, sum of split-K");
+    return ok && (s.stores || fold(r, s, p, sqnorm));
 }

@@ -54,7 +54,7 @@ static const Layer layers[] = {
     {{OP_upconv, {2, 4, 4, 4, 128}, {128, 4, 4, 4, 64}, 2, 1, 1}, 0, NORM | DW},
     {{OP_conv, {2, 1, 16, 16, 64}, {64, 1, 3, 3, 64}, 2, 1, 1}, 0, NORM},
     // split-K
-    {{OP_conv, {2, 4, 8, 8, 128}, {64, 4, 4, 4, 128}, 2, 1, 1}, 0, NORM},
+    {{OP_conv, {2, 4, 8, 8, 128}, {64, 4, 4, 4, 128}, 2, 1, 1}, 0, NORM | DW},
     {{OP_conv, {1, 2, 4, 8, 64}, {320, 3, 3, 3, 128}, 1, 1, 1},
      64,
      ADD | NORM | DW},
@@ -93,13 +93,24 @@ static const Layer layers[] = {
     {{OP_conv, {1, 1, 32, 64, 64}, {128, 1, 4, 4, 64}, 2, 1, 1}, 0, NORM | DW},
     {{OP_conv, {1, 4, 32, 32, 64}, {128, 4, 4, 4, 64}, 2, 1, 1}, 0, NORM | DW},
     {{OP_conv, {1, 1, 32, 32, 64}, {64, 1, 3, 3, 64}, 2, 1, 1}, 0, NORM},
-    {{OP_upconv, {1, 1, 16, 16, 128}, {128, 1, 2, 2, 64}, 2, 0, 1}, 0, NORM},
     {{OP_upconv, {1, 2, 16, 16, 128}, {128, 4, 4, 4, 64}, 2, 1, 1},
      0,
      NORM | DW | BOTH},
     {{OP_upconv, {1, 1, 32, 16, 128}, {256, 1, 4, 4, 64}, 2, 1, 1},
      128,
      NORM | DW},
+    // windows that do not overlap
+    {{OP_upconv, {3, 1, 16, 16, 128}, {128, 1, 2, 2, 64}, 2, 0, 1},
+     0,
+     NORM | DW | BOTH},
+    {{OP_upconv, {1, 2, 8, 7, 64}, {128, 2, 2, 2, 32}, 2, 0, 1},
+     64,
+     ADD | NORM | DW},
+    {{OP_upconv, {3, 3, 4, 8, 64}, {64, 2, 2, 2, 64}, 2, 0, 1},
+     0,
+     NORM | DW | BOTH},
+    {{OP_conv, {1, 1, 18, 40, 64}, {128, 1, 2, 2, 64}, 2, 0, 1}, 0, NORM | DW},
+    {{OP_conv, {1, 1, 32, 16, 10}, {64, 1, 2, 2, 10}, 2, 0, 1}, 0, THIN | DW},
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
 
@@ -156,6 +167,35 @@ static void expect_kernel(const char *name, bool want)
     if (count >= 0) EXPECT_INT(count > 0, want);
 }
 
+/* Gives the backward call room for the partial sums of squares of dw, if its
+ * kernel writes them. */
+static void leave_squares(Bench *b, Call *c, Tensor *squares)
+{
+    const int count = backend_fusions(&backend_cuda, c).sqnorm_parts[1];
+    c->sums.sqnorm[1] = NULL;
+    if (!count) return;
+    *squares = tensor_of(b, (Dims){1, 1, 1, 1, count}, F64);
+    c->sums.sqnorm[1] = squares;
+}
+
+/* Expects that the partial sums add up to the sum of squares of dw. */
+static void expect_squares(Bench *b, const Call *c)
+{
+    const Tensor *t[2] = {c->dx[1], c->sums.sqnorm[1]};
+    double sum[2] = {0, 0};
+    if (!t[1]) return;
+    for (int i = 0; i < 2; i++) {
+        const int64_t count = numel(t[i]->dim);
+        double *v = mem_alloc((size_t)count * sizeof *v);
+        REQUIRE(v);
+        read_tensor(b, t[i], v);
+        for (int64_t k = 0; k < count; k++) sum[i] += i ? v[k] : v[k] * v[k];
+        mem_free(v);
+    }
+    EXPECT(sum[0] > 0);
+    EXPECT_NEAR(sum[1], sum[0], 1e-12 * sum[0]);
+}
+
 /* y, dx and dw of a layer on both families. */
 static void families_agree(Precision p, const Layer *l)
 {
@@ -179,7 +219,7 @@ static void families_agree(Precision p, const Layer *l)
     REQUIRE(op_shape(&attr, in, &z));
     const Tensor bias = uniform(&b, (Dims){1, 1, 1, 1, z.dim.c}, F32, -1, 1);
     const Tensor dz = uniform(&b, z.dim, type, -1, 1);
-    Tensor y[2], dx[2], dx2[2], dw[2];
+    Tensor y[2], dx[2], dx2[2], dw[2], squares;
     const unsigned draws = b.draws;
 
     for (int i = 0; i < 2; i++) {
@@ -201,8 +241,10 @@ static void families_agree(Precision p, const Layer *l)
         if (!(l->how & THIN)) c.dx[0] = &dx[i];
         if (l->x2 && !(l->how & THIN)) c.dx[X2] = &dx2[i];
         c.fresh = (l->how & ADD) ? 0 : ~0u;
+        leave_squares(&b, &c, &squares);
         emu_reset_counts();
         run(&b, &c);
+        expect_squares(&b, &c);
         expect_kernel("igemm_sm90_kernel", !i && !(l->how & THIN));
         expect_kernel("wgrad_sm90_kernel", !i && (l->how & DW));
     }
