@@ -148,11 +148,6 @@ bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
     return place(*way, tf32, p, (int)narrow_tiles, stages);
 }
 
-int processors_of(const ConvProblem *r)
-{
-    return launch_hook ? SM90_PROCESSORS : gpu_processors(r->c->dev);
-}
-
 template <Sm90Way WAY, Dtype D, bool DGRAD>
 bool launch(const ConvProblem *r, const IgemmSm90Params &p, int blocks)
 {
@@ -302,7 +297,7 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
     Sm90Extent extent;
     if (!countable(r->c, rows(source)) || !countable(r->c, rows(result)))
         return false;
-    CHECK(params_of(r, dgrad, processors_of(r), &way, &boxes, &p));
+    CHECK(params_of(r, dgrad, sm90_processors(r), &way, &boxes, &p));
     const Sm90Taps &taps = boxes.taps;
 
     const int one[3] = {1, 1, 1};
@@ -359,7 +354,7 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
               (split ? (double)(p.slices.by * sizeof(float)) * numel(result)
                      : stored_bytes(to, result)),
           conv_flops(r));
-    const int blocks = (int)least(processors_of(r), p.tiles);
+    const int blocks = (int)least(sm90_processors(r), p.tiles);
     return (type == F32    ? igemm_sm90_tf32(r, way, p, blocks)
             : type == BF16 ? launch<BF16>(r, dgrad, way, p, blocks)
                            : launch<F16>(r, dgrad, way, p, blocks)) &&

@@ -45,6 +45,8 @@ bool sm90_takes_pairs(const ConvProblem *r);
 /* Is it a first layer for wgrad, with this GPU: a convolution of at most 16
  * channels? */
 bool sm90_takes_thin(const ConvProblem *r);
+/* The multiprocessors of the GPU; in a dry run those of an H100. */
+int sm90_processors(const ConvProblem *r);
 /* The first tensor's channels of an implicit concat on the side of the input or
  * the output; 0: one tensor. */
 int sm90_border(const ConvProblem *r, bool input);

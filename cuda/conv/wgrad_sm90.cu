@@ -39,6 +39,8 @@ struct WgradParams90 {
     double *sqnorm; // if the tiles are stored to dw: a partial sum a warp
     float4 *parts;  // (splits, tiles, warpgroups, N / 8, 128); NULL: to dw
     int boxes, splits;
+    int works; // (splits, tiles); a block takes every gridDim.x-th
+    Divisor tiles;
     Sm90Grid grid;
     int halos; // of a block: of its groups, one behind the other
     int halo_h, pitch;
@@ -62,26 +64,41 @@ __device__ __forceinline__ WgradTile tile_of(const WgradTiles &f, uint32_t tile)
     return t;
 }
 
-/* A result of a tile in dw, and the numbers of rows and columns from it on that
- * exist: beyond the channels of a tensor the products are of padding. */
+/* A share of the boxes of a tile. */
+struct WgradWork {
+    uint32_t tile;
+    int first; // box
+};
+
+__device__ __forceinline__ WgradWork work_of(const WgradParams90 &p,
+                                             uint32_t work)
+{
+    WgradWork w;
+    w.tile = split(&work, p.tiles);
+    w.first = (int)work;
+    return w;
+}
+
+/* The place of a result of a tile in dw, and the numbers of rows and columns
+ * from it on that exist: beyond the channels of a tensor the products are of
+ * padding. */
 struct WgradPlace {
-    float *at;
+    float *filter; // the channel of the filter's first tap
+    int tap;       // the first of the warpgroup's row of taps
     int rows, columns;
 };
 
-/* The place of row m, column n of a warpgroup; size: columns of a tap. */
+/* The place of row m of a warpgroup and a channel of its chunk. */
 __device__ __forceinline__ WgradPlace place_of(const WgradTiles &f,
-                                               const WgradTile &t,
-                                               int warpgroup, int m, int n,
-                                               int size)
+                                               uint32_t tile, int warpgroup,
+                                               int m, int channel)
 {
+    const WgradTile t = tile_of(f, tile);
     const Sm90Chunk a =
         sm90_chunk(f.a_side, t.a * f.a_chunks + warpgroup / f.rows);
     const Sm90Chunk b = sm90_chunk(f.b_side, t.chunk);
-    const int tap =
-        (t.taps * f.rows + warpgroup % f.rows) * f.columns + n / size;
-    const int channel = n % size;
-    return {f.dw + (a.all + m) * f.filter + f.tap_at[tap] + b.all + channel,
+    return {f.dw + (a.all + m) * f.filter + b.all + channel,
+            (t.taps * f.rows + warpgroup % f.rows) * f.columns,
             f.a_side.channels[a.tensor] - a.channel - m,
             f.b_side.channels[b.tensor] - b.channel - channel};
 }
@@ -93,35 +110,104 @@ __device__ __forceinline__ double store_tile(const WgradTiles &f, uint32_t tile,
                                              int warpgroup,
                                              const float (&d)[N / 2])
 {
-    enum { BATCH = 2 }; // loads of dw are in flight together
-    const WgradTile t = tile_of(f, tile);
-    const int lane = (int)threadIdx.x % WARP;
-    const int m = (int)threadIdx.x % 128 / WARP * 16 + lane / 4;
+    enum { BATCH = 4 }; // loads of dw in flight
+    const int thread = opaque((int)threadIdx.x), lane = thread % WARP;
+    const WgradPlace p = place_of(
+        f, tile, warpgroup, thread % 128 / WARP * 16 + lane / 4, lane % 4 * 2);
     double squares = 0;
 #pragma unroll
     for (int q = 0; q < N / 8; q += BATCH) {
-        const WgradPlace p =
-            place_of(f, t, warpgroup, m, q * 8 + lane % 4 * 2, SM90_CHANNELS);
-        float2 v[2 * BATCH];
+        const int channel = q * 8 % SM90_CHANNELS;
+        float *const at =
+            p.filter + f.tap_at[p.tap + q * 8 / SM90_CHANNELS] + channel;
 #pragma unroll
-        for (int i = 0; i < 2 * BATCH; i++) {
-            const int k = i / 2, j = i % 2;
-            const bool inside = 8 * j < p.rows && 8 * k < p.columns;
-            v[i] = make_float2(0, 0);
-            if (inside && !f.fresh)
-                v[i] = *(const float2 *)(p.at + 8 * j * f.filter + 8 * k);
-        }
+        for (int j = 0; j < 2; j++) {
+            float2 *const to = (float2 *)(at + 8 * j * f.filter);
+            float2 v[BATCH];
 #pragma unroll
-        for (int i = 0; i < 2 * BATCH; i++) {
-            const int k = i / 2, j = i % 2;
-            if (8 * j >= p.rows || 8 * k >= p.columns) continue;
-            v[i].x += d[4 * (q + k) + 2 * j];
-            v[i].y += d[4 * (q + k) + 2 * j + 1];
-            *(float2 *)(p.at + 8 * j * f.filter + 8 * k) = v[i];
-            squares += square_of(v[i].x) + square_of(v[i].y);
+            for (int k = 0; k < BATCH; k++) {
+                const bool inside =
+                    8 * j < p.rows && channel + 8 * k < p.columns;
+                v[k] = inside && !f.fresh ? to[4 * k] : make_float2(0, 0);
+            }
+#pragma unroll
+            for (int k = 0; k < BATCH; k++) {
+                if (8 * j >= p.rows || channel + 8 * k >= p.columns) continue;
+                v[k].x += d[4 * (q + k) + 2 * j];
+                v[k].y += d[4 * (q + k) + 2 * j + 1];
+                to[4 * k] = v[k];
+                squares += square_of(v[k].x) + square_of(v[k].y);
+            }
         }
     }
     return squares;
+}
+
+/* The buffers in shared memory: a box of `output`, then its halos. */
+struct WgradBuffers {
+    uint64_t *full, *ready, *empty; // mbarriers of each buffer
+    char *at;
+    int a_room, room; // bytes: of `output` in a buffer; of a buffer
+};
+
+/* By one thread: loads the boxes of a share. */
+template <int A_BYTES>
+__device__ __forceinline__ void load_boxes(const WgradParams90 &p,
+                                           const WgradWork &work,
+                                           const WgradBuffers &to, Sm90Ring *r)
+{
+    const WgradTile t = tile_of(p.to, work.tile);
+    const Sm90Group *const group = p.group + t.taps * p.halos;
+    const Sm90Chunk b = sm90_chunk(p.to.b_side, t.chunk);
+    for (int i = work.first; i < p.boxes; i += p.splits, r->next(p.buffers)) {
+        const Sm90Box s = sm90_box_at(p.grid, (uint32_t)i);
+        char *at = to.at + r->at * to.room;
+        uint64_t *bar = to.full + r->at;
+        mbarrier_wait(to.empty + r->at, r->phase);
+        mbarrier_expect(bar, (uint32_t)(to.a_room + p.halos * p.b_bytes));
+        for (int k = 0; k < p.to.a_chunks; k++, at += A_BYTES) {
+            const Sm90Chunk a =
+                sm90_chunk(p.to.a_side, t.a * p.to.a_chunks + k);
+            tma_load(at, &p.a[a.tensor], a.channel, s.w, s.d, s.n, s.h, bar);
+        }
+        for (int k = 0; k < p.halos; k++, at += p.b_room) {
+            const Sm90Group g = group[k];
+            tma_load(at, &p.b[b.tensor * p.b_classes + g.map], b.channel,
+                     s.w + g.w, s.d + g.d, s.n, s.h + g.h, bar);
+        }
+    }
+}
+
+/* By three warps: applies deferred norms to the boxes of a share. */
+template <int A_BYTES, Dtype D>
+__device__ __forceinline__ void norm_boxes(const WgradParams90 &p,
+                                           const WgradWork &work,
+                                           const WgradBuffers &in, Sm90Ring *r)
+{
+    const WgradTile t = tile_of(p.to, work.tile);
+    const Sm90Group *const group = p.group + t.taps * p.halos;
+    const Sm90Chunk b = sm90_chunk(p.to.b_side, t.chunk);
+    for (int i = work.first; i < p.boxes; i += p.splits, r->next(p.buffers)) {
+        const Sm90Box s = sm90_box_at(p.grid, (uint32_t)i);
+        char *at = in.at + r->at * in.room;
+        const Sm90Halo box =
+            sm90_halo(s, p.grid, {}, p.a_extent, p.grid.box_h, SM90_BOX_W);
+        mbarrier_wait(in.full + r->at, r->phase);
+        for (int k = 0; k < p.to.a_chunks; k++, at += A_BYTES) {
+            const Sm90Chunk a =
+                sm90_chunk(p.to.a_side, t.a * p.to.a_chunks + k);
+            sm90_norm_tile<D>(at, box, p.a_norm[a.tensor], a.channel,
+                              p.to.a_side, a.tensor);
+        }
+        for (int k = 0; k < p.halos; k++, at += p.b_room) {
+            const Sm90Halo halo =
+                sm90_halo(s, p.grid, group[k], p.b_extent[group[k].map],
+                          p.halo_h, p.pitch);
+            sm90_norm_tile<D>(at, halo, p.b_norm[b.tensor], b.channel,
+                              p.to.b_side, b.tensor);
+        }
+        sm90_norm_done(in.ready + r->at);
+    }
 }
 
 /* WARPGROUPS multiply; they share the ROWS of a set of taps and the 64-channel
@@ -137,132 +223,97 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
         A_BYTES = POSITIONS * SM90_ROW, // of 64 channels of `output`
     };
     DYN_SMEM_1024(uint64_t, full);
-    uint64_t *ready = full + MOST_BUFFERS, *empty = ready + MOST_BUFFERS;
-    char *shared = (char *)full + SM90_BARRIERS;
-    const int a_chunks = p.to.a_chunks, a_room = a_chunks * A_BYTES;
-    const int room = a_room + p.halos * p.b_room;
+    const int a_room = p.to.a_chunks * A_BYTES;
+    const WgradBuffers m = {full,
+                            full + MOST_BUFFERS,
+                            full + 2 * MOST_BUFFERS,
+                            (char *)full + SM90_BARRIERS,
+                            a_room,
+                            a_room + p.halos * p.b_room};
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < p.buffers; i++) {
-            mbarrier_init(full + i, 1);
-            mbarrier_init(ready + i, SM90_NORM_WARPS);
-            mbarrier_init(empty + i, 4 * WARPGROUPS);
+            mbarrier_init(m.full + i, 1);
+            mbarrier_init(m.ready + i, SM90_NORM_WARPS);
+            mbarrier_init(m.empty + i, 4 * WARPGROUPS);
         }
         fence_async_shared();
     }
     __syncthreads();
 
-    const int tiles = (int)gridDim.x / p.splits;
-    const int first = (int)blockIdx.x / tiles;
+    const uint32_t works = (uint32_t)p.works;
     const bool norms = p.a_norm[0].table || p.a_norm[1].table ||
                        p.b_norm[0].table || p.b_norm[1].table;
     const int warpgroup = (int)threadIdx.x / 128 - 1;
 
     if (warpgroup < 0) {
-        const WgradTile t =
-            tile_of(p.to, blockIdx.x - (uint32_t)(first * tiles));
-        const Sm90Group *const group = p.group + t.taps * p.halos;
-        const Sm90Side &a_side = p.to.a_side, &b_side = p.to.b_side;
-        const Sm90Chunk b = sm90_chunk(b_side, t.chunk);
-
         if (threadIdx.x == 0) {
             Sm90Ring r = {0, 1};
-            for (int i = first; i < p.boxes; i += p.splits, r.next(p.buffers)) {
-                const Sm90Box s = sm90_box_at(p.grid, (uint32_t)i);
-                char *to = shared + r.at * room;
-                uint64_t *bar = full + r.at;
-                mbarrier_wait(empty + r.at, r.phase);
-                mbarrier_expect(bar, (uint32_t)(a_room + p.halos * p.b_bytes));
-                for (int k = 0; k < a_chunks; k++) {
-                    const Sm90Chunk a = sm90_chunk(a_side, t.a * a_chunks + k);
-                    tma_load(to + k * A_BYTES, &p.a[a.tensor], a.channel, s.w,
-                             s.d, s.n, s.h, bar);
-                }
-                for (int k = 0; k < p.halos; k++) {
-                    const Sm90Group g = group[k];
-                    tma_load(to + a_room + k * p.b_room,
-                             &p.b[b.tensor * p.b_classes + g.map], b.channel,
-                             s.w + g.w, s.d + g.d, s.n, s.h + g.h, bar);
-                }
-            }
+            for (uint32_t w = blockIdx.x; w < works; w += gridDim.x)
+                load_boxes<A_BYTES>(p, work_of(p, w), m, &r);
         } else if (norms && threadIdx.x >= WARP) {
             Sm90Ring r = {0, 0};
-            for (int i = first; i < p.boxes; i += p.splits, r.next(p.buffers)) {
-                const Sm90Box s = sm90_box_at(p.grid, (uint32_t)i);
-                char *at = shared + r.at * room;
-                const Sm90Halo box = sm90_halo(s, p.grid, {}, p.a_extent,
-                                               p.grid.box_h, SM90_BOX_W);
-                mbarrier_wait(full + r.at, r.phase);
-                for (int k = 0; k < a_chunks; k++) {
-                    const Sm90Chunk a = sm90_chunk(a_side, t.a * a_chunks + k);
-                    sm90_norm_tile<D>(at + k * A_BYTES, box, p.a_norm[a.tensor],
-                                      a.channel, a_side, a.tensor);
-                }
-                for (int k = 0; k < p.halos; k++) {
-                    const Sm90Halo halo =
-                        sm90_halo(s, p.grid, group[k], p.b_extent[group[k].map],
-                                  p.halo_h, p.pitch);
-                    sm90_norm_tile<D>(at + a_room + k * p.b_room, halo,
-                                      p.b_norm[b.tensor], b.channel, b_side,
-                                      b.tensor);
-                }
-                sm90_norm_done(ready + r.at);
-            }
+            for (uint32_t w = blockIdx.x; w < works; w += gridDim.x)
+                norm_boxes<A_BYTES, D>(p, work_of(p, w), m, &r);
         }
         return;
     }
 
-    uint64_t *seen = norms ? ready : full;
-    const int row = warpgroup % ROWS; // the warpgroup's row of taps
-    const uint64_t a0 = wgmma_descriptor(shared + warpgroup / ROWS * A_BYTES,
-                                         A_BYTES, 1024, SWIZZLE_128);
-    const uint64_t b0 = wgmma_descriptor(
-        shared + a_room + row * p.row + p.b_offset, p.b_leading, p.b_stride,
-        B_ROW == 32 ? SWIZZLE_32 : SWIZZLE_128);
-    float d[N / 2];
+    uint64_t *seen = norms ? m.ready : m.full;
     Sm90Ring r = {0, 0};
-    int last = -1; // the buffer that products in flight read
-    int i = first;
-    do {
-        mbarrier_wait(seen + r.at, r.phase);
-        uint64_t a = wgmma_advance(a0, (uint32_t)(r.at * room));
-        uint64_t b = wgmma_advance(b0, (uint32_t)(r.at * room));
-        wgmma_fence();
+#pragma unroll 1
+    for (uint32_t w = blockIdx.x; w < works; w += gridDim.x) {
+        const int self = opaque(warpgroup);
+        const int row = self % ROWS; // the warpgroup's row of taps
+        const uint64_t a0 = wgmma_descriptor(m.at + self / ROWS * A_BYTES,
+                                             A_BYTES, 1024, SWIZZLE_128);
+        const uint64_t b0 = wgmma_descriptor(
+            m.at + m.a_room + row * p.row + p.b_offset, p.b_leading, p.b_stride,
+            B_ROW == 32 ? SWIZZLE_32 : SWIZZLE_128);
+        float d[N / 2];
+        int last = -1; // the buffer that products in flight read
+        int i = work_of(p, w).first;
+        do {
+            mbarrier_wait(seen + r.at, r.phase);
+            uint64_t a = wgmma_advance(a0, (uint32_t)(r.at * m.room));
+            uint64_t b = wgmma_advance(b0, (uint32_t)(r.at * m.room));
+            wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < STEPS; k++) {
-            WgmmaProduct<N, D, true, true>::issue(d, a, b,
-                                                  (last >= 0) | (k > 0));
-            a = wgmma_advance(a, 16 * SM90_ROW);
-            b = wgmma_advance(b, 2 * p.b_stride); // two lines on
-        }
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (last >= 0 && threadIdx.x % WARP == 0)
-            mbarrier_arrive(empty + last, 1);
-        last = r.at;
-        r.next(p.buffers);
-    } while ((i += p.splits) < p.boxes);
-    wgmma_wait<0>();
+            for (int k = 0; k < STEPS; k++) {
+                WgmmaProduct<N, D, true, true>::issue(d, a, b,
+                                                      (last >= 0) | (k > 0));
+                a = wgmma_advance(a, 16 * SM90_ROW);
+                b = wgmma_advance(b, 2 * p.b_stride); // two lines on
+            }
+            wgmma_commit();
+            wgmma_wait<1>();
+            if (last >= 0 && threadIdx.x % WARP == 0)
+                mbarrier_arrive(m.empty + last, 1);
+            last = r.at;
+            r.next(p.buffers);
+        } while ((i += p.splits) < p.boxes);
+        wgmma_wait<0>();
+        if (threadIdx.x % WARP == 0) mbarrier_arrive(m.empty + last, 1);
 
-    // tiles of whole rows of channels
-    if constexpr (B_ROW == SM90_ROW)
-        if (!p.parts) {
-            double sum[1] = {store_tile<N>(p.to, blockIdx.x, warpgroup, d)};
-            thread_group_sums(sum, WARP);
-            if (p.sqnorm && threadIdx.x % WARP == 0)
-                p.sqnorm[(blockIdx.x * WARPGROUPS + (uint32_t)warpgroup) * 4 +
-                         threadIdx.x % 128 / WARP] = sum[0];
-            return;
-        }
+        // tiles of whole rows of channels
+        if constexpr (B_ROW == SM90_ROW)
+            if (!p.parts) {
+                double sum[1] = {store_tile<N>(p.to, w, warpgroup, d)};
+                thread_group_sums(sum, WARP);
+                if (p.sqnorm && threadIdx.x % WARP == 0)
+                    p.sqnorm[(w * WARPGROUPS + (uint32_t)warpgroup) * 4 +
+                             threadIdx.x % 128 / WARP] = sum[0];
+                continue;
+            }
 
-    float4 *to =
-        p.parts +
-        ((int64_t)blockIdx.x * WARPGROUPS + warpgroup) * (N / 8) * 128 +
-        threadIdx.x % 128;
+        float4 *to = p.parts +
+                     ((int64_t)w * WARPGROUPS + warpgroup) * (N / 8) * 128 +
+                     threadIdx.x % 128;
 #pragma unroll
-    for (int q = 0; q < N / 8; q++)
-        to[q * 128] =
-            make_float4(d[4 * q], d[4 * q + 1], d[4 * q + 2], d[4 * q + 3]);
+        for (int q = 0; q < N / 8; q++)
+            to[q * 128] =
+                make_float4(d[4 * q], d[4 * q + 1], d[4 * q + 2], d[4 * q + 3]);
+    }
 }
 
 struct WgradFold {
@@ -323,13 +374,14 @@ __device__ __forceinline__ double store_sum(const WgradFold &f, int i,
     uint32_t rest = (uint32_t)i / 128;
     const int q = (int)split(&rest, f.columns);
     const int warpgroup = (int)split(&rest, f.warpgroups);
-    const WgradPlace p = place_of(f.to, tile_of(f.to, rest), warpgroup,
-                                  lane / 32 * 16 + lane % 32 / 4,
-                                  q * 8 + lane % 4 * 2, f.to.b_side.size);
+    const int n = q * 8 + lane % 4 * 2, size = f.to.b_side.size;
+    const WgradPlace p = place_of(f.to, rest, warpgroup,
+                                  lane / 32 * 16 + lane % 32 / 4, n % size);
+    float *const first = p.filter + f.to.tap_at[p.tap + n / size];
     double squares = 0;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        float *const at = p.at + 8 * j * f.to.filter;
+        float *const at = first + 8 * j * f.to.filter;
         const float x = (float)s.v[2 * j], y = (float)s.v[2 * j + 1];
         if (8 * j >= p.rows || p.columns < 1) continue;
         if (f.even) {
@@ -575,6 +627,7 @@ static void place_boxes(const Shape90 &s, int row, WgradParams90 *p)
 {
     const Sm90Boxes &boxes = s.boxes;
     p->boxes = boxes.count, p->splits = s.splits, p->grid = boxes.grid;
+    p->works = s.tiles * s.splits, p->tiles = divisor(s.tiles);
     p->halos = s.halos, p->halo_h = boxes.halo_h, p->pitch = boxes.pitch;
     p->b_bytes = sm90_halo_bytes(&boxes, row);
     p->b_room = (int)ceil_div(p->b_bytes, 1024) * 1024;
@@ -644,7 +697,7 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
                  : (double)s.splits * s.count * sizeof(float4);
     moves(conv_operand_bytes(r, numel(r->output) + numel(r->input)) + stored,
           conv_flops(r));
-    const int blocks = s.tiles * s.splits;
+    const int blocks = (int)least(p.works, sm90_processors(r));
     const bool ok = type == BF16 ? launch<BF16>(r, s, p, blocks, shared)
                                  : launch<F16>(r, s, p, blocks, shared);
     return ok && (s.stores || fold(r, s, p, sqnorm));
