@@ -38,11 +38,6 @@ int number_of(int kind, bool split)
     return 1 + kind + (split ? TILE_KINDS : 0);
 }
 
-int gcd(int a, int b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
 int chunks_of(int channels)
 {
     return (int)ceil_div(channels, TILE_ROW / 2);
@@ -160,33 +155,6 @@ GemmTile gemm_tile_of(const ConvProblem *r, bool dgrad)
 
 // -- classes and boxes -------------------------------------------------------
 
-/* Sorts the taps of an axis into tap groups; false: more than GROUPS. */
-template <int GROUPS> bool axis_of(const ConvAxis &x, IgemmAxis<GROUPS> *out)
-{
-    const int tap = x.tap < 0 ? -x.tap : x.tap;
-    const int period = x.step / gcd(tap, x.step);
-    *out = {};
-    out->count = x.count, out->size = x.size, out->step = x.step;
-    out->out_step = x.out_step, out->out_base = x.out_base;
-    out->groups = (int)least(period, x.taps);
-    if (out->groups > GROUPS) return false;
-
-    for (int i = 0; i < out->groups; i++) {
-        IgemmTaps *t = &out->group[i];
-        const int meets = x.base + i * x.tap;
-        const int rest = (meets % x.step + x.step) % x.step;
-        t->first = x.first + i * x.every, t->every = period * x.every;
-        t->count = (x.taps - i + period - 1) / period;
-        t->step = period * x.tap / x.step;
-        t->reach = (t->count - 1) * (t->step < 0 ? -t->step : t->step);
-        t->at = t->step < 0 ? t->reach : 0;
-        t->origin = (meets - rest) / x.step;
-        t->origin = (t->origin - t->at) * x.step + rest;
-        t->own = (int)most(0, ceil_div(-t->origin, x.step));
-    }
-    return true;
-}
-
 /* Is each source position of the axis the own position of exactly one box and
  * tap group? The groups must cover each remainder by the step. */
 template <int GROUPS> bool axis_owns(const IgemmAxis<GROUPS> &x)
@@ -237,7 +205,7 @@ bool class_of(const ResidueClass &from, IgemmClass<GROUPS> *k)
 {
     k->taps = k->groups = 1;
     for (int a = 0; a < 3; a++) {
-        if (!axis_of(from.axis[a], &k->axis[a])) return false;
+        if (!tap_groups_of(from.axis[a], &k->axis[a])) return false;
         k->taps *= from.axis[a].taps;
         k->groups *= k->axis[a].groups;
     }

@@ -24,7 +24,7 @@
  * docs/gpu.md lists threads, shared memory and FLOP a byte of each tile. */
 #ifndef SEG_CUDA_CONV_IGEMM_TILE_H
 #define SEG_CUDA_CONV_IGEMM_TILE_H
-#include "cuda/conv/igemm_operands.cuh"
+#include "cuda/conv/tap_groups.cuh"
 
 enum {
     TILE_ROW = 64,      // bytes of a position in shared memory: a row
@@ -32,28 +32,10 @@ enum {
     TILE_LINES = 4,     // lines of a row
     TILE_CHUNK = 32,    // channels of a row
     TILE_CHANNELS = 8,  // channels of one store; a group has a multiple of it
-    TILE_GROUPS = 4,    // tap groups of one axis, at most
     TILE_FRAGMENT = 16, // rows that a warp transposes at a time, in
     TILE_OWN = 1 << 30, // bit of a row number in a table: see IgemmTaps.own
     TILE_PITCH = 40,    // floats a row of 32: no bank conflicts
     TILE_TRANSPOSE = TILE_FRAGMENT * TILE_PITCH * 4, // bytes
-};
-
-/* One tap group of an axis. Halo position h of a box that begins at position f
- * reads source position (f + h)*IgemmAxis.step + origin. The i-th tap of the
- * group is tap first + i*every of the filter; for the box's first position it
- * reads halo position at + i*step. Halo positions `own` .., as many as the box
- * has, belong to the box: over all boxes and groups of a class they are each
- * source position exactly once (for the store of norm backward on load). */
-struct IgemmTaps {
-    int first, every, count, at, step, reach, origin; // reach: farthest shift
-    int own;
-};
-
-template <int GROUPS> struct IgemmAxis {
-    int count, size, step, out_step, out_base; // as in ConvAxis
-    int groups;
-    IgemmTaps group[GROUPS];
 };
 
 template <int GROUPS> struct IgemmClass {

@@ -14,6 +14,7 @@
 #include "cuda/conv/small_cin.cuh"
 #include "cuda/conv/upconv_head.cuh"
 #include "cuda/conv/wgrad_sm90.cuh"
+#include "cuda/conv/wgrad_tile.cuh"
 
 namespace {
 
@@ -275,13 +276,32 @@ bool run_igemm(const ConvRun *o)
 
 /* If only wgrad reads dy (a first layer: dx is not needed), wgrad applies norm
  * backward on load. */
-bool takes_wgrad(const ConvProblem *r, ConvChoice *out)
+bool wgrad_loads_norm_bwd(const ConvProblem *r)
 {
     const Call *c = r->c;
+    return c->norm.deferred && !wants_dx(c) && !c->dx[2] && !is_upconv(c) &&
+           loads_vectors(r, r->cout);
+}
+
+bool takes_wgrad_tile(const ConvProblem *r, ConvChoice *out)
+{
+    out->loads_norm_bwd = wgrad_loads_norm_bwd(r);
+    const WgradTileFit f = wgrad_tile_fit(r, out->loads_norm_bwd);
+    out->workspace = f.workspace, out->sqnorm_parts = f.sqnorm_parts;
+    return f.takes;
+}
+
+bool run_wgrad_tile(const ConvRun *o)
+{
+    return wgrad_tile_run(o->r, input_of(o), output_of(o), o->dw, o->fresh_dw,
+                          o->sqnorm, o->workspace);
+}
+
+bool takes_wgrad(const ConvProblem *r, ConvChoice *out)
+{
     out->workspace = conv_wgrad_bytes(r);
     out->sqnorm_parts = conv_wgrad_sqnorm_parts(r);
-    out->loads_norm_bwd = c->norm.deferred && !wants_dx(c) && !c->dx[2] &&
-                          !is_upconv(c) && loads_vectors(r, r->cout);
+    out->loads_norm_bwd = wgrad_loads_norm_bwd(r);
     return true;
 }
 
@@ -338,6 +358,7 @@ const ConvKernel KERNELS[] = {
     {PASS_Y | PASS_DX, takes_all, run_igemm}, // igemm_mma, igemm_f32
     {PASS_DW, takes_wgrad_sm90, run_wgrad_sm90},
     {PASS_DW, takes_direct_wgrad, run_direct_wgrad},
+    {PASS_DW, takes_wgrad_tile, run_wgrad_tile},
     {PASS_DW, takes_wgrad, run_wgrad}, // wgrad_mma, wgrad_f32
     {PASS_DB, takes_bias_grad, run_bias_grad},
 };

@@ -1,0 +1,412 @@
+/* wgrad_tile.cu -- the choice of tap sets, boxes and split-K for
+ * wgrad_tile.cuh, its launch, and the sum of its shares.
+ *
+ * All choices depend on extents alone, so a result has the same bits in each
+ * run. */
+#include "cuda/conv/tap_groups.cuh"
+#include "cuda/conv/wgrad_tile.cuh"
+#include "cuda/lib/grad_sqnorm.cuh"
+
+namespace {
+
+enum {
+    SLOTS = 264,            // blocks that a GPU with 132 multiprocessors runs
+    FILL = 3,               // boxes in whose time a block fills its ring
+    MOST_POSITIONS_LOG = 8, // of a box
+    FOLD_THREADS = 256,
+};
+
+/* Adds the shares of dw in their order, in double; four neighbouring elements a
+ * thread. `threads` threads share the parts of four elements. Bound by
+ * memory. */
+__global__ void __launch_bounds__(FOLD_THREADS)
+    wgrad_tile_fold_kernel(const float *parts, int count, int64_t size,
+                           int threads, float *dw, bool fresh, double *sqnorm)
+{
+    struct Sum {
+        double v[4];
+    };
+    SMEM(Sum, sums, [FOLD_THREADS]);
+    const int wide = FOLD_THREADS / threads;
+    const int own = (int)threadIdx.x / wide, column = (int)threadIdx.x % wide;
+    const int64_t i = ((int64_t)blockIdx.x * wide + column) * 4;
+    const int from = count * own / threads, to = count * (own + 1) / threads;
+    Sum s = {};
+    if (i < size) {
+#pragma unroll 4
+        for (int k = from; k < to; k++) {
+            const float4 v = *(const float4 *)(parts + k * size + i);
+            s.v[0] += (double)v.x, s.v[1] += (double)v.y;
+            s.v[2] += (double)v.z, s.v[3] += (double)v.w;
+        }
+    }
+    sums[threadIdx.x] = s;
+    __syncthreads();
+
+    double squares = 0;
+    if (!own && i < size) {
+        for (int k = 1; k < threads; k++)
+            for (int j = 0; j < 4; j++) s.v[j] += sums[k * wide + column].v[j];
+        for (int j = 0; j < 4; j++) {
+            put(dw + i + j, (float)s.v[j], fresh);
+            squares += square_of(dw[i + j]);
+        }
+    }
+    if (sqnorm) store_sqnorm(squares, sqnorm + blockIdx.x);
+}
+
+/* Neighbouring taps of a tap group, on each axis: the group, its first tap, the
+ * number of taps. */
+struct Part {
+    int group[3], first[3], count[3];
+};
+
+int taps_of(const Part &s)
+{
+    return s.count[0] * s.count[1] * s.count[2];
+}
+
+/* The sets of a window. */
+struct Sets {
+    IgemmAxis<TILE_GROUPS> axis[3];
+    Part part[WGRAD_TILE_SETS * WGRAD_TILE_TAPS];
+    int first[WGRAD_TILE_SETS + 1]; // part of each set
+    int count;
+    int taps;     // of a set, at most: 4 or 9
+    int reach[3]; // largest shift of a tap in a halo
+    int groups;   // parts of a set, at most
+};
+
+/* Adds a part to the last set, or to a new one. False: too many sets. */
+bool add_part(const Part &s, int *taps, Sets *to)
+{
+    int &end = to->first[to->count];
+    if (*taps + taps_of(s) > to->taps) {
+        if (to->count == WGRAD_TILE_SETS) return false;
+        to->first[to->count + 1] = end;
+        to->count++, *taps = 0;
+        return add_part(s, taps, to);
+    }
+    to->part[end++] = s;
+    *taps += taps_of(s);
+    to->groups = (int)most(to->groups, end - to->first[to->count - 1]);
+    for (int a = 0; a < 3; a++) {
+        const int step = to->axis[a].group[s.group[a]].step;
+        to->reach[a] = (int)most(to->reach[a], (s.count[a] - 1) * step);
+    }
+    return true;
+}
+
+/* Sorts the taps of a window into sets of at most `taps`. False: too many. */
+bool sets_of(const ConvProblem *r, int taps, Sets *to)
+{
+    const Window *g = &r->win;
+    *to = {};
+    to->taps = taps;
+    for (int a = 0; a < 3; a++) {
+        const ConvAxis x = {
+            (&r->output.d)[a], g->s[a], -g->lo[a], g->dil[a], g->k[a], 0, 1,
+            (&r->input.d)[a],  1,       0};
+        if (!tap_groups_of(x, &to->axis[a])) return false;
+    }
+
+    int used = taps; // of the last set: the first part begins one
+    const auto &x = to->axis;
+    for (int i = 0; i < x[0].groups * x[1].groups * x[2].groups; i++) {
+        Part s = {{i / x[2].groups / x[1].groups, i / x[2].groups % x[1].groups,
+                   i % x[2].groups},
+                  {},
+                  {}};
+        int cut[3], count[3], left = taps;
+        for (int a = 2; a >= 0; a--) {
+            count[a] = x[a].group[s.group[a]].count;
+            cut[a] = (int)least(count[a], left);
+            left /= cut[a];
+        }
+        for (int d = 0; d < count[0]; d += cut[0])
+            for (int h = 0; h < count[1]; h += cut[1])
+                for (int w = 0; w < count[2]; w += cut[2]) {
+                    const int first[3] = {d, h, w};
+                    for (int a = 0; a < 3; a++) {
+                        s.first[a] = first[a];
+                        s.count[a] = (int)least(cut[a], count[a] - first[a]);
+                    }
+                    if (!add_part(s, &used, to)) return false;
+                }
+    }
+    return true;
+}
+
+int channels_of(int taps)
+{
+    return taps > 4 ? WGRAD_TILE_CHANNELS<WGRAD_TILE_TAPS>
+                    : WGRAD_TILE_CHANNELS<4>;
+}
+
+int64_t padded(int64_t count, int64_t to)
+{
+    return ceil_div(count, to) * to;
+}
+
+/* The columns of dw, (tap, channel) of a group, that blocks compute for these
+ * sets. */
+int64_t columns_of(const ConvProblem *r, const Sets &s)
+{
+    return (int64_t)s.count * s.taps * padded(r->cin, channels_of(s.taps));
+}
+
+/* The sets of fewest columns. False: too many sets, or more than twice the
+ * columns that wgrad_mma computes. */
+bool choose_sets(const ConvProblem *r, Sets *to)
+{
+    Sets four;
+    const Window *g = &r->win;
+    const bool nine = sets_of(r, WGRAD_TILE_TAPS, to);
+    if (sets_of(r, 4, &four) &&
+        (!nine || columns_of(r, four) < columns_of(r, *to)))
+        *to = four;
+    else if (!nine)
+        return false;
+    return columns_of(r, *to) <=
+           2 * padded((int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin, 64);
+}
+
+/* Sets the tap table of each set, for the halo of p. False: an origin has no 16
+ * bits. */
+bool set_taps(const Sets &s, const Window *g, WgradTileParams *p)
+{
+    for (int i = 0; i < s.count; i++) {
+        TapSet *to = &p->set[i];
+        for (int k = s.first[i]; k < s.first[i + 1]; k++, to->groups++) {
+            const Part &part = s.part[k];
+            for (int a = 0; a < 3; a++) {
+                const IgemmTaps &x = s.axis[a].group[part.group[a]];
+                const int origin =
+                    x.origin + part.first[a] * x.step * p->step[a];
+                to->origin[to->groups][a] = (int16_t)origin;
+                if (to->origin[to->groups][a] != origin) return false;
+            }
+            for (int t = 0; t < taps_of(part); t++, to->taps++) {
+                const int at[3] = {t / part.count[2] / part.count[1],
+                                   t / part.count[2] % part.count[1],
+                                   t % part.count[2]};
+                int move = 0, number = 0;
+                for (int a = 0; a < 3; a++) {
+                    const IgemmTaps &x = s.axis[a].group[part.group[a]];
+                    move = move * (int)p->halo[a].by + at[a] * x.step;
+                    number = number * g->k[a] + x.first +
+                             (part.first[a] + at[a]) * x.every;
+                }
+                to->move[to->taps] =
+                    (uint16_t)(move + to->groups * p->halo_rows);
+                to->number[to->taps] = (uint16_t)number;
+            }
+        }
+    }
+    return true;
+}
+
+/* A launch: its arguments without addresses, and its extents. */
+struct WgradTileRun {
+    WgradTileParams p;
+    int taps, tiles, shares;
+    size_t shared;
+    int fold_threads, fold_blocks;
+};
+
+/* Sets p->stage_bytes and returns the bytes of shared memory of a block. */
+int64_t shared_of(const ConvProblem *r, int taps, WgradTileParams *p)
+{
+    const int bytes = r->c->precision == PRECISION_tf32 ? 4 : 2;
+    p->stage_bytes =
+        (int)padded(bytes * (p->layers * p->positions * WGRAD_TILE_FILTERS +
+                             p->rows * channels_of(taps)),
+                    1024);
+    return WGRAD_TILE_BLOCK + (int64_t)p->stages * p->stage_bytes +
+           (p->stages + 1) * (p->positions + p->rows) * 4 + p->positions * 2;
+}
+
+/* Lays boxes of extents p->box. Returns the estimated time of all boxes, in
+ * clock ticks of a multiprocessor; 0: they do not fit in shared memory. */
+double lay_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
+{
+    enum { MMA_TICKS = 3, BYTES_A_TICK = 32, BARRIER_TICKS = 200 };
+    const bool wide = r->c->precision == PRECISION_tf32;
+    const int spatial = p->box[0] + p->box[1] + p->box[2];
+    p->positions = 1 << spatial << p->log_samples;
+    int64_t rows = 1 << p->log_samples;
+    for (int a = 0; a < 3; a++) {
+        const int halo = (1 << p->box[a]) + s.reach[a];
+        p->halo[a] = divisor(halo);
+        rows = least(rows * halo, INT32_MAX >> 8);
+    }
+    p->halo_rows = (int)rows;
+    p->rows = (int)least(rows * s.groups, UINT16_MAX);
+
+    int64_t boxes = ceil_div(r->output.n, 1 << p->log_samples);
+    for (int a = 0; a < 3; a++) {
+        const int64_t along = ceil_div(p->count[a], 1 << p->box[a]);
+        p->boxes[a] = divisor(along);
+        boxes *= along;
+    }
+    p->all_boxes = (int)least(boxes, INT32_MAX);
+
+    const int two = gpu_limits()->shared_of_two;
+    const int stages = gpu_limits()->copy_stages > 2 ? 3 : 2;
+    for (p->stages = stages; p->stages > 2; p->stages--)
+        if (shared_of(r, s.taps, p) <= two) break;
+    const int64_t bytes = shared_of(r, s.taps, p);
+    if (!gpu_fits(bytes)) return 0;
+
+    const double products = (double)p->positions * s.taps *
+                            channels_of(s.taps) / 32 * MMA_TICKS / 2 *
+                            (wide ? 2 : 1);
+    const double loads = (double)(p->positions * WGRAD_TILE_FILTERS +
+                                  p->rows * channels_of(s.taps)) *
+                         (wide ? 4 : 2) / BYTES_A_TICK;
+    double ticks = (double)p->all_boxes * (products + loads + BARRIER_TICKS);
+    if (p->box[2] < 3) ticks += ticks / 16; // bank conflicts
+    return bytes > two ? ticks * 5 / 4 : ticks;
+}
+
+/* Chooses the fastest boxes; false: none fit in shared memory. */
+bool choose_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
+{
+    int far[3], best[4] = {};
+    double least_ticks = 0;
+    for (int a = 0; a < 3; a++) {
+        far[a] = 0;
+        // at most half of a box lies past the end of an axis
+        while (far[a] < MOST_POSITIONS_LOG && 1 << far[a] < p->count[a])
+            far[a]++;
+    }
+
+    for (int log = 5; log <= MOST_POSITIONS_LOG; log++)
+        for (int d = 0; d <= far[0]; d++)
+            for (int h = 0; h <= far[1] && d + h <= log; h++)
+                for (int w = 0; w <= far[2] && d + h + w <= log; w++) {
+                    p->box[0] = d, p->box[1] = h, p->box[2] = w;
+                    p->log_samples = log - d - h - w;
+                    const double ticks = lay_boxes(r, s, p);
+                    if (!ticks || (least_ticks && ticks > least_ticks))
+                        continue;
+                    least_ticks = ticks;
+                    memcpy(best, p->box, sizeof p->box);
+                    best[3] = p->log_samples;
+                }
+
+    memcpy(p->box, best, sizeof p->box);
+    p->log_samples = best[3];
+    lay_boxes(r, s, p);
+    return least_ticks > 0;
+}
+
+/* The number of shares of the boxes: the blocks of all tiles take the fewest
+ * rounds of boxes, and no sum has more than CHAIN products. */
+int shares_of(const ConvProblem *r, const WgradTileParams &p, int tiles)
+{
+    const int k = r->c->precision == PRECISION_tf32 ? 8 : 16;
+    const int64_t boxes = p.all_boxes;
+    const int64_t fewest = ceil_div(boxes, CHAIN * k / p.positions);
+    const int64_t limit =
+        most(fewest, least(boxes, 2 * ceil_div(SLOTS, tiles) + fewest));
+    int64_t best = fewest, least_rounds = 0;
+    for (int64_t n = fewest; n <= limit; n++) {
+        const int64_t rounds =
+            ceil_div(tiles * n, SLOTS) * (ceil_div(boxes, n) + FILL);
+        if (least_rounds && rounds >= least_rounds) continue;
+        best = n, least_rounds = rounds;
+    }
+    return (int)best;
+}
+
+/* False: wgrad_tile does not take the problem. */
+bool run_of(const ConvProblem *r, bool norm_bwd, WgradTileRun *o)
+{
+    Sets s;
+    WgradTileParams &p = o->p;
+    *o = {};
+    if (r->c->precision == PRECISION_f32 || r->cin % NARROW_CHANNELS ||
+        r->cout % NARROW_CHANNELS || !choose_sets(r, &s))
+        return false;
+    p.layers = norm_bwd ? 2 : 1;
+    p.input_c = r->input.c, p.output_c = r->output.c;
+    p.cin = r->cin, p.cout = r->cout, p.samples = r->output.n;
+    p.filter_taps = r->win.k[0] * r->win.k[1] * r->win.k[2];
+    p.part_size = conv_filter_size(r);
+    for (int a = 0; a < 3; a++) {
+        p.size[a] = (&r->input.d)[a], p.count[a] = (&r->output.d)[a];
+        p.step[a] = r->win.s[a];
+    }
+
+    // half of the positions of boxes may be padding
+    if (!choose_boxes(r, s, &p) || !set_taps(s, &r->win, &p) ||
+        (int64_t)p.all_boxes * p.positions > 2 * rows(r->output) + 32)
+        return false;
+    const int m = (int)ceil_div(r->cout, WGRAD_TILE_FILTERS);
+    const int n = (int)ceil_div(r->cin, channels_of(s.taps));
+    p.m_tiles = divisor(m), p.n_tiles = divisor(n);
+    p.groups = divisor(r->win.groups);
+    o->taps = s.taps, o->tiles = m * n * r->win.groups * s.count;
+    o->shares = shares_of(r, p, o->tiles);
+    o->shared = (size_t)shared_of(r, s.taps, &p);
+    o->fold_threads = o->shares >= 32 ? 8 : o->shares >= 8 ? 4 : 1;
+    o->fold_blocks =
+        (int)ceil_div(p.part_size / 4, FOLD_THREADS / o->fold_threads);
+    return o->shares <= UINT16_MAX;
+}
+
+} // namespace
+
+WgradTileFit wgrad_tile_fit(const ConvProblem *r, bool norm_bwd)
+{
+    WgradTileRun o;
+    WgradTileFit f = {};
+    f.takes = run_of(r, norm_bwd, &o);
+    if (!f.takes) return f;
+    f.sqnorm_parts = o.shares == 1 ? o.tiles : o.fold_blocks;
+    if (o.shares > 1)
+        f.workspace = (size_t)(o.p.part_size * o.shares) * sizeof(float);
+    return f;
+}
+
+bool wgrad_tile_run(const ConvProblem *r, const Source &input,
+                    const Source &output, float *dw, bool fresh, double *sqnorm,
+                    void *workspace)
+{
+    WgradTileRun o;
+    if (!countable(r->c, rows(r->input)) || !countable(r->c, rows(r->output)))
+        return false;
+    CHECK(run_of(r, output.first.norm_bwd.table, &o));
+    WgradTileParams &p = o.p;
+    p.input = input, p.output = output, p.norm_bwd = output.first.norm_bwd;
+    p.parts = (float *)workspace, p.dw = dw, p.fresh = fresh;
+    if (o.shares == 1) p.sqnorm = sqnorm;
+    const double dw_bytes =
+        (double)p.part_size * sizeof(float) * (fresh ? 1 : 2);
+    const double part_bytes = (double)p.part_size * o.shares * sizeof(float);
+    moves(conv_operand_bytes(r,
+                             numel(r->input) + numel(r->output) *
+                                                   (p.norm_bwd.table ? 2 : 1)) +
+              (o.shares == 1 ? dw_bytes : part_bytes),
+          conv_flops(r));
+    const dim3 blocks((unsigned)o.tiles, (unsigned)o.shares);
+    bool ok;
+    switch (r->c->precision) {
+    case PRECISION_tf32:
+        ok = wgrad_tile_launch<PRECISION_tf32>(r, o.taps, p, blocks, o.shared);
+        break;
+    case PRECISION_bf16:
+        ok = wgrad_tile_launch<PRECISION_bf16>(r, o.taps, p, blocks, o.shared);
+        break;
+    default:
+        ok = wgrad_tile_launch<PRECISION_f16>(r, o.taps, p, blocks, o.shared);
+    }
+    if (!ok || o.shares == 1) return ok;
+
+    moves(part_bytes + dw_bytes);
+    LAUNCH(wgrad_tile_fold_kernel, (unsigned)o.fold_blocks, FOLD_THREADS, 0,
+           gpu_stream(r->c->dev), p.parts, o.shares, p.part_size,
+           o.fold_threads, dw, fresh, sqnorm);
+    return gpu_launched("wgrad_tile, sum of shares");
+}
