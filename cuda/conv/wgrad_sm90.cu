@@ -1,4 +1,5 @@
 /* wgrad_sm90.cu -- see wgrad_sm90.cuh. */
+#include "cuda/conv/pad_channels.cuh"
 #include "cuda/conv/sm90_host.cuh"
 #include "cuda/conv/sm90_norm.cuh"
 #include "cuda/conv/wgrad_sm90.cuh"
@@ -430,30 +431,6 @@ __global__ void __launch_bounds__(FOLD_THREADS)
     if (f.sqnorm) store_sqnorm(squares, f.sqnorm + blockIdx.x);
 }
 
-/* Positions with two tensors of a and b channels to rows of THIN channels, 32
- * bytes, the last ones zero; a position a thread. Bound by memory. */
-__global__ void __launch_bounds__(BLOCK)
-    pad_channels_kernel(const uint16_t *first, const uint16_t *second, int a,
-                        int b, int64_t count, uint16_t *to)
-{
-    EACH(i, count)
-    {
-        uint32_t v[THIN / 2] = {};
-#pragma unroll
-        for (int c = 0; c < THIN; c++) {
-            uint32_t x = 0;
-            if (c < a)
-                x = first[i * a + c];
-            else if (c < a + b)
-                x = second[i * b + c - a];
-            v[c / 2] |= x << c % 2 * 16;
-        }
-        uint4 *row = (uint4 *)(to + i * THIN);
-        row[0] = make_uint4(v[0], v[1], v[2], v[3]);
-        row[1] = make_uint4(v[4], v[5], v[6], v[7]);
-    }
-}
-
 /* The extents of a run. */
 struct Shape90 {
     Sm90Boxes boxes;
@@ -573,20 +550,6 @@ bool fold(const ConvProblem *r, const Shape90 &s, const WgradParams90 &p,
     return gpu_launched("wgrad_sm90, sum of split-K");
 }
 
-/* Queues the copy of the input with rows of THIN channels, the last ones zero.
- */
-bool pad_channels(const ConvProblem *r, const Source &input, void *to)
-{
-    const int first = input.border ? input.border : r->cin;
-    const int64_t count = rows(r->input);
-    moves((double)count * 2 * (r->cin + THIN));
-    LAUNCH(pad_channels_kernel, blocks_for(count), BLOCK, 0,
-           gpu_stream(r->c->dev), (const uint16_t *)input.first.data,
-           (const uint16_t *)input.second.data, first, r->cin - first, count,
-           (uint16_t *)to);
-    return gpu_launched("wgrad_sm90, padding");
-}
-
 } // namespace
 
 WgradSm90Fit wgrad_sm90_fit(const ConvProblem *r)
@@ -652,7 +615,7 @@ bool wgrad_sm90_run(const ConvProblem *r, const Source &input,
     const int row = s.thin ? 2 * THIN : SM90_ROW; // bytes of a row of the halo
     Source from = input;
     if (s.thin) {
-        if (!pad_channels(r, input, workspace)) return false;
+        if (!pad_channels(r, input, THIN, workspace)) return false;
         from = {}, from.first.data = workspace;
         workspace = (char *)workspace + s.padded_bytes;
     }

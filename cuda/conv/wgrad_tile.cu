@@ -3,6 +3,7 @@
  *
  * All choices depend on extents alone, so a result has the same bits in each
  * run. */
+#include "cuda/conv/pad_channels.cuh"
 #include "cuda/conv/tap_groups.cuh"
 #include "cuda/conv/wgrad_tile.cuh"
 #include "cuda/lib/grad_sqnorm.cuh"
@@ -13,6 +14,7 @@ enum {
     SLOTS = 264,            // blocks that a GPU with 132 multiprocessors runs
     FILL = 3,               // boxes in whose time a block fills its ring
     MOST_POSITIONS_LOG = 8, // of a box
+    MOST_PADDED = 15,       // channels that are padded to 8 or 16
     FOLD_THREADS = 256,
 };
 
@@ -72,7 +74,7 @@ struct Sets {
     Part part[WGRAD_TILE_SETS * WGRAD_TILE_TAPS];
     int first[WGRAD_TILE_SETS + 1]; // part of each set
     int count;
-    int taps;     // of a set, at most: 4 or 9
+    WgradTileShape tile;
     int reach[3]; // largest shift of a tap in a halo
     int groups;   // parts of a set, at most
 };
@@ -81,7 +83,7 @@ struct Sets {
 bool add_part(const Part &s, int *taps, Sets *to)
 {
     int &end = to->first[to->count];
-    if (*taps + taps_of(s) > to->taps) {
+    if (*taps + taps_of(s) > to->tile.taps) {
         if (to->count == WGRAD_TILE_SETS) return false;
         to->first[to->count + 1] = end;
         to->count++, *taps = 0;
@@ -97,12 +99,13 @@ bool add_part(const Part &s, int *taps, Sets *to)
     return true;
 }
 
-/* Sorts the taps of a window into sets of at most `taps`. False: too many. */
-bool sets_of(const ConvProblem *r, int taps, Sets *to)
+/* Sorts the taps of a window into sets for a tile. False: too many. */
+bool sets_of(const ConvProblem *r, const WgradTileShape &tile, Sets *to)
 {
     const Window *g = &r->win;
+    const int taps = tile.taps;
     *to = {};
-    to->taps = taps;
+    to->tile = tile;
     for (int a = 0; a < 3; a++) {
         const ConvAxis x = {
             (&r->output.d)[a], g->s[a], -g->lo[a], g->dil[a], g->k[a], 0, 1,
@@ -137,38 +140,36 @@ bool sets_of(const ConvProblem *r, int taps, Sets *to)
     return true;
 }
 
-int channels_of(int taps)
-{
-    return taps > 4 ? WGRAD_TILE_CHANNELS<WGRAD_TILE_TAPS>
-                    : WGRAD_TILE_CHANNELS<4>;
-}
-
 int64_t padded(int64_t count, int64_t to)
 {
     return ceil_div(count, to) * to;
 }
 
-/* The columns of dw, (tap, channel) of a group, that blocks compute for these
- * sets. */
-int64_t columns_of(const ConvProblem *r, const Sets &s)
+/* The estimated time of a position with these sets: products of a filter, and
+ * loads. */
+int64_t cost_of(const ConvProblem *r, const Sets &s)
 {
-    return (int64_t)s.count * s.taps * padded(r->cin, channels_of(s.taps));
+    const WgradTileShape &t = s.tile;
+    return s.count * ceil_div(r->cin, t.channels) *
+           (t.taps * t.channels + 2 * (WGRAD_TILE_FILTERS + t.channels));
 }
 
-/* The sets of fewest columns. False: too many sets, or more than twice the
- * columns that wgrad_mma computes. */
-bool choose_sets(const ConvProblem *r, Sets *to)
+/* The fastest sets. False: none, or more than twice the columns of dw, (tap,
+ * channel), that wgrad_mma computes. */
+bool choose_sets(const ConvProblem *r, Sets *best)
 {
-    Sets four;
     const Window *g = &r->win;
-    const bool nine = sets_of(r, WGRAD_TILE_TAPS, to);
-    if (sets_of(r, 4, &four) &&
-        (!nine || columns_of(r, four) < columns_of(r, *to)))
-        *to = four;
-    else if (!nine)
-        return false;
-    return columns_of(r, *to) <=
-           2 * padded((int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin, 64);
+    *best = {};
+    for (const WgradTileShape &tile : WGRAD_TILE_SHAPES) {
+        Sets s;
+        if (sets_of(r, tile, &s) &&
+            (!best->count || cost_of(r, s) < cost_of(r, *best)))
+            *best = s;
+    }
+    const WgradTileShape &t = best->tile;
+    const int64_t columns = (int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin;
+    return best->count && best->count * t.taps * padded(r->cin, t.channels) <=
+                              2 * padded(columns, 64);
 }
 
 /* Sets the tap table of each set, for the halo of p. False: an origin has no 16
@@ -209,18 +210,20 @@ bool set_taps(const Sets &s, const Window *g, WgradTileParams *p)
 /* A launch: its arguments without addresses, and its extents. */
 struct WgradTileRun {
     WgradTileParams p;
-    int taps, tiles, shares;
+    WgradTileShape tile;
+    int tiles, blocks, shares; // blocks and shares for a tile
+    size_t padded_bytes;       // of the input's copy with padded channels
     size_t shared;
     int fold_threads, fold_blocks;
 };
 
 /* Sets p->stage_bytes and returns the bytes of shared memory of a block. */
-int64_t shared_of(const ConvProblem *r, int taps, WgradTileParams *p)
+int64_t shared_of(const ConvProblem *r, int channels, WgradTileParams *p)
 {
     const int bytes = r->c->precision == PRECISION_tf32 ? 4 : 2;
     p->stage_bytes =
         (int)padded(bytes * (p->layers * p->positions * WGRAD_TILE_FILTERS +
-                             p->rows * channels_of(taps)),
+                             p->rows * channels),
                     1024);
     return WGRAD_TILE_BLOCK + (int64_t)p->stages * p->stage_bytes +
            (p->stages + 1) * (p->positions + p->rows) * 4 + p->positions * 2;
@@ -254,16 +257,17 @@ double lay_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
     const int two = gpu_limits()->shared_of_two;
     const int stages = gpu_limits()->copy_stages > 2 ? 3 : 2;
     for (p->stages = stages; p->stages > 2; p->stages--)
-        if (shared_of(r, s.taps, p) <= two) break;
-    const int64_t bytes = shared_of(r, s.taps, p);
+        if (shared_of(r, s.tile.channels, p) <= two) break;
+    const int64_t bytes = shared_of(r, s.tile.channels, p);
     if (!gpu_fits(bytes)) return 0;
 
-    const double products = (double)p->positions * s.taps *
-                            channels_of(s.taps) / 32 * MMA_TICKS / 2 *
+    const double products = (double)p->positions * s.tile.taps *
+                            s.tile.channels / 32 * MMA_TICKS / 2 *
                             (wide ? 2 : 1);
-    const double loads = (double)(p->positions * WGRAD_TILE_FILTERS +
-                                  p->rows * channels_of(s.taps)) *
-                         (wide ? 4 : 2) / BYTES_A_TICK;
+    const double loads =
+        (double)(p->layers * p->positions * WGRAD_TILE_FILTERS +
+                 p->rows * s.tile.channels) *
+        (wide ? 4 : 2) / BYTES_A_TICK;
     double ticks = (double)p->all_boxes * (products + loads + BARRIER_TICKS);
     if (p->box[2] < 3) ticks += ticks / 16; // bank conflicts
     return bytes > two ? ticks * 5 / 4 : ticks;
@@ -281,7 +285,9 @@ bool choose_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
             far[a]++;
     }
 
-    for (int log = 5; log <= MOST_POSITIONS_LOG; log++)
+    // a step of each warp that shares positions
+    const int first = s.tile.channels == 8 ? 6 : 5;
+    for (int log = first; log <= MOST_POSITIONS_LOG; log++)
         for (int d = 0; d <= far[0]; d++)
             for (int h = 0; h <= far[1] && d + h <= log; h++)
                 for (int w = 0; w <= far[2] && d + h + w <= log; w++) {
@@ -301,19 +307,21 @@ bool choose_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
     return least_ticks > 0;
 }
 
-/* The number of shares of the boxes: the blocks of all tiles take the fewest
- * rounds of boxes, and no sum has more than CHAIN products. */
-int shares_of(const ConvProblem *r, const WgradTileParams &p, int tiles)
+/* The number of blocks that share the boxes of a tile: the blocks of all tiles
+ * take the fewest rounds of boxes, and no sum has more than CHAIN products. */
+int blocks_of(const ConvProblem *r, const WgradTileRun &o)
 {
     const int k = r->c->precision == PRECISION_tf32 ? 8 : 16;
-    const int64_t boxes = p.all_boxes;
-    const int64_t fewest = ceil_div(boxes, CHAIN * k / p.positions);
+    const int64_t boxes = o.p.all_boxes;
+    const int64_t longest =
+        CHAIN * k * wgrad_tile_k_warps(o.tile.channels) / o.p.positions;
+    const int64_t fewest = ceil_div(boxes, longest);
     const int64_t limit =
-        most(fewest, least(boxes, 2 * ceil_div(SLOTS, tiles) + fewest));
+        most(fewest, least(boxes, 2 * ceil_div(SLOTS, o.tiles) + fewest));
     int64_t best = fewest, least_rounds = 0;
     for (int64_t n = fewest; n <= limit; n++) {
         const int64_t rounds =
-            ceil_div(tiles * n, SLOTS) * (ceil_div(boxes, n) + FILL);
+            ceil_div(o.tiles * n, SLOTS) * (ceil_div(boxes, n) + FILL);
         if (least_rounds && rounds >= least_rounds) continue;
         best = n, least_rounds = rounds;
     }
@@ -326,12 +334,20 @@ bool run_of(const ConvProblem *r, bool norm_bwd, WgradTileRun *o)
     Sets s;
     WgradTileParams &p = o->p;
     *o = {};
-    if (r->c->precision == PRECISION_f32 || r->cin % NARROW_CHANNELS ||
-        r->cout % NARROW_CHANNELS || !choose_sets(r, &s))
+    const bool pads = r->cin % NARROW_CHANNELS != 0;
+    if (r->c->precision == PRECISION_f32 || r->cout % NARROW_CHANNELS ||
+        (pads && (r->cin > MOST_PADDED || r->win.groups > 1)) ||
+        !choose_sets(r, &s))
         return false;
     p.layers = norm_bwd ? 2 : 1;
     p.input_c = r->input.c, p.output_c = r->output.c;
     p.cin = r->cin, p.cout = r->cout, p.samples = r->output.n;
+    p.cin_padded = (int)padded(r->cin, NARROW_CHANNELS);
+    if (pads) {
+        p.input_c = p.cin_padded;
+        o->padded_bytes = (size_t)rows(r->input) * (size_t)p.cin_padded *
+                          (r->c->precision == PRECISION_tf32 ? 4 : 2);
+    }
     p.filter_taps = r->win.k[0] * r->win.k[1] * r->win.k[2];
     p.part_size = conv_filter_size(r);
     for (int a = 0; a < 3; a++) {
@@ -339,21 +355,23 @@ bool run_of(const ConvProblem *r, bool norm_bwd, WgradTileRun *o)
         p.step[a] = r->win.s[a];
     }
 
-    // half of the positions of boxes may be padding
+    // half of the positions of boxes may be padding, and one box more
     if (!choose_boxes(r, s, &p) || !set_taps(s, &r->win, &p) ||
-        (int64_t)p.all_boxes * p.positions > 2 * rows(r->output) + 32)
+        (int64_t)p.all_boxes * p.positions >
+            2 * rows(r->output) + (1 << MOST_POSITIONS_LOG))
         return false;
     const int m = (int)ceil_div(r->cout, WGRAD_TILE_FILTERS);
-    const int n = (int)ceil_div(r->cin, channels_of(s.taps));
+    const int n = (int)ceil_div(r->cin, s.tile.channels);
     p.m_tiles = divisor(m), p.n_tiles = divisor(n);
     p.groups = divisor(r->win.groups);
-    o->taps = s.taps, o->tiles = m * n * r->win.groups * s.count;
-    o->shares = shares_of(r, p, o->tiles);
-    o->shared = (size_t)shared_of(r, s.taps, &p);
+    o->tile = s.tile, o->tiles = m * n * r->win.groups * s.count;
+    o->blocks = blocks_of(r, *o);
+    o->shares = o->blocks * wgrad_tile_k_warps(s.tile.channels);
+    o->shared = (size_t)shared_of(r, s.tile.channels, &p);
     o->fold_threads = o->shares >= 32 ? 8 : o->shares >= 8 ? 4 : 1;
     o->fold_blocks =
         (int)ceil_div(p.part_size / 4, FOLD_THREADS / o->fold_threads);
-    return o->shares <= UINT16_MAX;
+    return o->blocks <= UINT16_MAX;
 }
 
 } // namespace
@@ -365,8 +383,9 @@ WgradTileFit wgrad_tile_fit(const ConvProblem *r, bool norm_bwd)
     f.takes = run_of(r, norm_bwd, &o);
     if (!f.takes) return f;
     f.sqnorm_parts = o.shares == 1 ? o.tiles : o.fold_blocks;
+    f.workspace = o.padded_bytes;
     if (o.shares > 1)
-        f.workspace = (size_t)(o.p.part_size * o.shares) * sizeof(float);
+        f.workspace += (size_t)(o.p.part_size * o.shares) * sizeof(float);
     return f;
 }
 
@@ -380,6 +399,11 @@ bool wgrad_tile_run(const ConvProblem *r, const Source &input,
     CHECK(run_of(r, output.first.norm_bwd.table, &o));
     WgradTileParams &p = o.p;
     p.input = input, p.output = output, p.norm_bwd = output.first.norm_bwd;
+    if (o.padded_bytes) {
+        if (!pad_channels(r, input, p.cin_padded, workspace)) return false;
+        p.input = {}, p.input.first.data = workspace;
+        workspace = (char *)workspace + o.padded_bytes;
+    }
     p.parts = (float *)workspace, p.dw = dw, p.fresh = fresh;
     if (o.shares == 1) p.sqnorm = sqnorm;
     const double dw_bytes =
@@ -390,17 +414,17 @@ bool wgrad_tile_run(const ConvProblem *r, const Source &input,
                                                    (p.norm_bwd.table ? 2 : 1)) +
               (o.shares == 1 ? dw_bytes : part_bytes),
           conv_flops(r));
-    const dim3 blocks((unsigned)o.tiles, (unsigned)o.shares);
+    const dim3 blocks((unsigned)o.tiles, (unsigned)o.blocks);
     bool ok;
     switch (r->c->precision) {
     case PRECISION_tf32:
-        ok = wgrad_tile_launch<PRECISION_tf32>(r, o.taps, p, blocks, o.shared);
+        ok = wgrad_tile_launch<PRECISION_tf32>(r, o.tile, p, blocks, o.shared);
         break;
     case PRECISION_bf16:
-        ok = wgrad_tile_launch<PRECISION_bf16>(r, o.taps, p, blocks, o.shared);
+        ok = wgrad_tile_launch<PRECISION_bf16>(r, o.tile, p, blocks, o.shared);
         break;
     default:
-        ok = wgrad_tile_launch<PRECISION_f16>(r, o.taps, p, blocks, o.shared);
+        ok = wgrad_tile_launch<PRECISION_f16>(r, o.tile, p, blocks, o.shared);
     }
     if (!ok || o.shares == 1) return ok;
 

@@ -23,7 +23,6 @@
 enum {
     WGRAD_TILE_THREADS = 256,
     WGRAD_TILE_FILTERS = 64, // of a block
-    WGRAD_TILE_WARPS_N = 4,  // warps along the channels of `input`
     WGRAD_TILE_TAPS = 9,     // of a tap set, at most
     WGRAD_TILE_SETS = 16,    // of a launch, at most
     WGRAD_TILE_STEP = 16,    // positions of a box are a multiple of it
@@ -55,6 +54,7 @@ struct WgradTileParams {
     int64_t part_size;
     int input_c, output_c; // channels of all groups
     int cin, cout;         // channels of a group
+    int cin_padded;        // a multiple of 8, of the tensor `input`
     int filter_taps;       // of the whole filter
     int samples;
     int size[3], count[3], step[3];   // extents of input and output; strides
@@ -86,16 +86,26 @@ bool wgrad_tile_run(const ConvProblem *r, const Source &input,
                     const Source &output, float *dw, bool fresh, double *sqnorm,
                     void *workspace);
 
-/* The channels of `input` that a block computes for sets of at most TAPS
- * taps: so many that the accumulators of a thread take 72 or 64 registers. */
-template <int TAPS>
-static constexpr int WGRAD_TILE_CHANNELS = 8 * WGRAD_TILE_WARPS_N *(TAPS > 4
-                                                                        ? 1
-                                                                        : 2);
+/* The tile of dw that a block computes: WGRAD_TILE_FILTERS by `channels` of
+ * `input`, for a set of at most `taps` taps. Eight warps: two along the
+ * filters, at most four along the channels; if there are fewer, the others
+ * share the positions of each box (`k_warps`) and sum them in shares of their
+ * own. */
+struct WgradTileShape {
+    int taps, channels;
+};
 
-/* In wgrad_tile_bf16.cu, _f16.cu, _tf32.cu: queues the kernel for sets of at
- * most `taps` taps, 4 or 9. */
+static constexpr WgradTileShape WGRAD_TILE_SHAPES[] = {
+    {9, 32}, {4, 64}, {9, 16}, {9, 8}};
+
+static inline int wgrad_tile_k_warps(int channels)
+{
+    return channels < 32 ? 32 / channels : 1;
+}
+
+/* In wgrad_tile_bf16.cu, _f16.cu, _tf32.cu: queues the kernel for a tile of
+ * WGRAD_TILE_SHAPES. */
 template <Precision P>
-bool wgrad_tile_launch(const ConvProblem *r, int taps, const WgradTileParams &p,
-                       dim3 blocks, size_t shared);
+bool wgrad_tile_launch(const ConvProblem *r, const WgradTileShape &tile,
+                       const WgradTileParams &p, dim3 blocks, size_t shared);
 #endif

@@ -32,11 +32,13 @@ namespace {
 template <class T, int LINES>
 __device__ __forceinline__ uint32_t wgrad_place(uint32_t at)
 {
-    enum { ROW = LINES * WGRAD_TILE_LINE, ROWS = sizeof(T) == 4 ? 4 : 8 };
-    // the number of the row, in rows of 128 bytes or more; in tf32 it moves
-    // pairs of lines
-    const uint32_t row = ROW < 128 ? at / 128 % 4 : at / ROW % ROWS;
-    return at ^ row * (WGRAD_TILE_LINE * 8 / ROWS);
+    enum {
+        ROW = LINES * WGRAD_TILE_LINE,
+        UNIT = sizeof(T) == 4 ? 2 : 1, // lines that change places together
+        PLACES = LINES / UNIT < 8 / UNIT ? LINES / UNIT : 8 / UNIT,
+    };
+    const uint32_t row = at / (ROW < 128 ? 128 : ROW) % PLACES;
+    return at ^ row * (UNIT * WGRAD_TILE_LINE);
 }
 
 __device__ __forceinline__ uint32_t wgrad_lane()
@@ -355,16 +357,18 @@ __device__ __forceinline__ WgradCoord wgrad_coord(const WgradTileParams &p)
 /* Stores the sums of a warp, filters wm .. +31 and channels wn .. of the tile:
  * to dw if the block has all boxes, else to the block's share of dw. Returns
  * the sum of the squares of this thread's values in dw. */
-template <int TAPS, int OWN>
+template <int WARPS_K, int TAPS, int OWN>
 __device__ __forceinline__ double store_sums(
-    const WgradTileParams &p, const WgradCoord &s, int wm, int wn,
+    const WgradTileParams &p, const WgradCoord &s, int wm, int wn, int wk,
     const float (&sum)[2][TAPS][OWN][4])
 {
     const int lane = (int)wgrad_lane();
     const TapSet &set = p.set[s.set];
-    const bool whole = gridDim.y == 1;
+    const bool whole = gridDim.y * WARPS_K == 1;
     const bool fresh = p.fresh || !whole;
-    float *dw = whole ? p.dw : p.parts + (int64_t)blockIdx.y * p.part_size;
+    float *dw =
+        whole ? p.dw
+              : p.parts + (int64_t)(blockIdx.y * WARPS_K + wk) * p.part_size;
     double squares = 0;
 #pragma unroll
     for (int h = 0; h < 4; h++) {
@@ -378,14 +382,15 @@ __device__ __forceinline__ double store_sums(
 #pragma unroll
             for (int j = 0; j < OWN; j++) {
                 const int c = s.n0 + wn + j * 8 + lane % 4 * 2;
-                if (c >= p.cin) continue;
-                float2 *to =
-                    (float2 *)(row + (int64_t)set.number[t] * p.cin + c);
-                const float *v = &sum[h / 2][t][j][h % 2 * 2];
-                const float2 old = fresh ? make_float2(0, 0) : *to;
-                const float2 now = make_float2(old.x + v[0], old.y + v[1]);
-                *to = now;
-                if (p.sqnorm) squares += square_of(now.x) + square_of(now.y);
+                float *to = row + (int64_t)set.number[t] * p.cin + c;
+#pragma unroll
+                for (int k = 0; k < 2; k++) {
+                    if (c + k >= p.cin) continue;
+                    const float v = sum[h / 2][t][j][h % 2 * 2 + k];
+                    const float now = fresh ? v : to[k] + v;
+                    to[k] = now;
+                    if (p.sqnorm) squares += square_of(now);
+                }
             }
         }
     }
@@ -399,15 +404,16 @@ template <class T, int A_LINES, int B_LINES> struct WgradBlock {
     WgradCoord at;
 };
 
-template <Precision P, int TAPS>
+template <Precision P, int TAPS, int CHANNELS>
 __global__ void __launch_bounds__(WGRAD_TILE_THREADS, 2)
     wgrad_tile_kernel(const __grid_constant__ WgradTileParams p)
 {
     typedef typename PrecisionTraits<P>::T T;
     typedef WgradFragments<P> Fragments;
     enum {
-        CHANNELS = WGRAD_TILE_CHANNELS<TAPS>,
-        OWN = CHANNELS / WGRAD_TILE_WARPS_N / 8, // of a warp, in eights
+        OWN = CHANNELS > 32 ? CHANNELS / 32 : 1, // of a warp, in eights
+        WARPS_N = CHANNELS / 8 / OWN,
+        WARPS_K = 4 / WARPS_N,
         COUNT = Line<T>::COUNT,
         A_LINES = WGRAD_TILE_FILTERS / COUNT,
         B_LINES = CHANNELS / COUNT,
@@ -420,7 +426,7 @@ __global__ void __launch_bounds__(WGRAD_TILE_THREADS, 2)
     const WgradCoord s = wgrad_coord<CHANNELS>(p);
     if (threadIdx.x == 0) block->at = s;
     block->a.begin(p.output, p.output_c, p.cout, s.group, s.m0);
-    block->b.begin(p.input, p.input_c, p.cin, s.group, s.n0);
+    block->b.begin(p.input, p.input_c, p.cin_padded, s.group, s.n0);
 
     const TapSet &set = p.set[s.set];
     const int a_bytes = p.positions * A_LINES * WGRAD_TILE_LINE;
@@ -461,7 +467,8 @@ __global__ void __launch_bounds__(WGRAD_TILE_THREADS, 2)
 
     wgrad_bases(p, base);
     const uint32_t warp = threadIdx.x / WARP;
-    const uint32_t wm = warp % 2 * 32, wn = warp / 2 * OWN * 8;
+    const uint32_t wm = warp % 2 * 32, wn = warp / 2 % WARPS_N * OWN * 8;
+    const uint32_t wk = warp / 2 / WARPS_N;
     float sum[2][TAPS][OWN][4] = {};
 
     // The table of a box is made a step before its copies are issued, and these
@@ -489,7 +496,8 @@ __global__ void __launch_bounds__(WGRAD_TILE_THREADS, 2)
         const uint32_t halo =
             at + (uint32_t)(p.layers * a_bytes) + wn / COUNT * WGRAD_TILE_LINE;
 #pragma unroll 1
-        for (uint32_t q = 0; q < (uint32_t)p.positions; q += WGRAD_TILE_STEP) {
+        for (uint32_t q = wk * WGRAD_TILE_STEP; q < (uint32_t)p.positions;
+             q += WARPS_K * WGRAD_TILE_STEP) {
             uint32_t a[Fragments::PRODUCTS][2][4];
             uint32_t row[Fragments::BASES];
             Fragments::rows(base, q, row);
@@ -513,27 +521,36 @@ __global__ void __launch_bounds__(WGRAD_TILE_THREADS, 2)
         }
     }
     cp_async_wait<0>();
-    const double squares = store_sums(p, block->at, (int)wm, (int)wn, sum);
+    const double squares =
+        store_sums<WARPS_K>(p, block->at, (int)wm, (int)wn, (int)wk, sum);
     if (p.sqnorm) store_sqnorm(squares, p.sqnorm + blockIdx.x);
 }
 
 } // namespace
 
-template <Precision P, int TAPS>
+template <Precision P, int TAPS, int CHANNELS>
 static bool wgrad_tile_queue(const ConvProblem *r, const WgradTileParams &p,
                              dim3 blocks, size_t shared)
 {
-    if (!gpu_allows(wgrad_tile_kernel<P, TAPS>, shared)) return false;
-    LAUNCH((wgrad_tile_kernel<P, TAPS>), blocks, WGRAD_TILE_THREADS, shared,
-           gpu_stream(r->c->dev), p);
+    if (!gpu_allows(wgrad_tile_kernel<P, TAPS, CHANNELS>, shared)) return false;
+    LAUNCH((wgrad_tile_kernel<P, TAPS, CHANNELS>), blocks, WGRAD_TILE_THREADS,
+           shared, gpu_stream(r->c->dev), p);
     return gpu_launched("wgrad_tile");
 }
 
 template <Precision P>
-bool wgrad_tile_launch(const ConvProblem *r, int taps, const WgradTileParams &p,
-                       dim3 blocks, size_t shared)
+bool wgrad_tile_launch(const ConvProblem *r, const WgradTileShape &tile,
+                       const WgradTileParams &p, dim3 blocks, size_t shared)
 {
-    return taps > 4 ? wgrad_tile_queue<P, WGRAD_TILE_TAPS>(r, p, blocks, shared)
-                    : wgrad_tile_queue<P, 4>(r, p, blocks, shared);
+    switch (tile.channels) {
+    case 64:
+        return wgrad_tile_queue<P, 4, 64>(r, p, blocks, shared);
+    case 32:
+        return wgrad_tile_queue<P, 9, 32>(r, p, blocks, shared);
+    case 16:
+        return wgrad_tile_queue<P, 9, 16>(r, p, blocks, shared);
+    default:
+        return wgrad_tile_queue<P, 9, 8>(r, p, blocks, shared);
+    }
 }
 #endif

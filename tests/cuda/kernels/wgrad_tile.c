@@ -23,7 +23,7 @@ static const Case cases[] = {
     // three tap sets, one for each tap along d; sets of five taps
     {{3, {1, 4, 6, 9, 16}, 24, 3, 1, 1, 1, 1}, OP_conv, 1},
     {{2, {1, 1, 12, 13, 32}, 16, 5, 1, 2, 2, 1}, OP_conv, 1},
-    {{1, {2, 1, 1, 70, 32}, 16, 3, 1, 1, 1, 1}, OP_conv, 1},
+    {{1, {2, 1, 1, 70, 64}, 16, 3, 1, 1, 1, 1}, OP_conv, 1},
     // tap groups of four, two, two and one taps in one set; of four, of eight
     {{2, {1, 1, 11, 13, 32}, 24, 3, 2, 1, 1, 1}, OP_conv, 1},
     {{2, {2, 1, 12, 10, 64}, 16, 4, 2, 1, 1, 1}, OP_conv, 1},
@@ -36,6 +36,12 @@ static const Case cases[] = {
     {{2, {1, 1, 19, 16, 32}, 16, 3, 2, 2, 2, 2}, OP_conv, 1},
     {{2, {1, 1, 16, 13, 64}, 16, 2, 3, 0, 0, 1}, OP_conv, 1},
     {{2, {1, 1, 9, 9, 64}, 144, 3, 1, 1, 1, 1}, OP_conv, 2},
+    // first layers: positions shared by two and four warps; padded channels
+    {{2, {2, 1, 13, 21, 8}, 32, 3, 1, 1, 1, 1}, OP_conv, 1},
+    {{2, {1, 1, 30, 19, 3}, 72, 3, 1, 1, 1, 1}, OP_conv, 1},
+    {{2, {1, 1, 40, 41, 1}, 16, 3, 1, 1, 1, 1}, OP_conv, 1},
+    {{3, {1, 8, 15, 17, 11}, 64, 4, 2, 1, 1, 1}, OP_conv, 1},
+    {{2, {1, 1, 9, 9, 32}, 64, 3, 1, 1, 1, 1}, OP_conv, 4},
     {{2, {2, 1, 7, 9, 72}, 64, 2, 2, 0, 0, 1}, OP_upconv, 1},
     {{3, {1, 3, 4, 5, 16}, 32, 4, 2, 1, 1, 1}, OP_upconv, 1},
 };
@@ -70,13 +76,13 @@ TEST(wgrad_tile_agrees)
         }
 }
 
-/* Left to wgrad_mma: windows of one position, few channels, channels that are
- * no multiple of 8, more tap groups or sets than a launch has. */
+/* Left to wgrad_mma: windows of one position, more than 15 channels or filters
+ * that are no multiple of 8, more tap groups or sets than a launch has. */
 TEST(wgrad_tile_not_otherwise)
 {
     static const Windowed others[] = {
         {2, {1, 1, 8, 7, 64}, 64, 1, 1, 0, 0, 1},
-        {2, {1, 1, 8, 7, 8}, 8, 3, 1, 1, 1, 1},
+        {2, {1, 1, 8, 7, 20}, 8, 3, 1, 1, 1, 1},
         {2, {1, 1, 8, 7, 36}, 32, 3, 1, 1, 1, 1},
         {2, {1, 1, 8, 7, 32}, 36, 3, 1, 1, 1, 1},
         {2, {1, 1, 12, 12, 32}, 16, 5, 5, 0, 0, 1},
