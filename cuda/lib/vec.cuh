@@ -128,6 +128,12 @@ static inline int vec_width(int64_t channels)
     return channels % 4 ? 1 : 4;
 }
 
+/* The same in vectors of 16 bytes: of 8 channels in 16 bits. */
+static inline int wide_vec_width(const Tensor *t)
+{
+    return dtype_bytes(t->type) == 2 ? 8 : vec_width(t->dim.c);
+}
+
 /* All vectors of a tensor, with a divisor that splits a vector number into row
  * and vector in the row. */
 struct Vecs {
@@ -196,6 +202,13 @@ static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
 #define CALL_STORED(type, v, f, ...)           \
     ((type) == BF16  ? f<4, BF16>(__VA_ARGS__) \
      : (type) == F16 ? f<4, F16>(__VA_ARGS__)  \
+     : (v) == 4      ? f<4, F32>(__VA_ARGS__)  \
+                     : f<1, F32>(__VA_ARGS__))
+
+/* The same for vectors of wide_vec_width. */
+#define CALL_WIDE(type, v, f, ...)             \
+    ((type) == BF16  ? f<8, BF16>(__VA_ARGS__) \
+     : (type) == F16 ? f<8, F16>(__VA_ARGS__)  \
      : (v) == 4      ? f<4, F32>(__VA_ARGS__)  \
                      : f<1, F32>(__VA_ARGS__))
 #endif

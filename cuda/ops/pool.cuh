@@ -1,4 +1,4 @@
-/* pool.cuh -- a call of maxpool or avgpool, for pool.cu and
+/* pool.cuh -- a call of maxpool or avgpool, for maxpool.cu, avgpool.cu and
  * pool_grad_sums.cu. */
 #ifndef SEG_CUDA_OPS_POOL_H
 #define SEG_CUDA_OPS_POOL_H
@@ -11,12 +11,9 @@ struct Pool {
     Axis axis[3];
     Vecs vecs;               // of the written tensor
     NormOnLoad norm_on_load; // forward: of x
-    Act act;                 // avgpool: applied to the result
-    const void *result;      // backward with an activation: y; else NULL
     Grid grid;               // of the written tensor
     Dims xs, ys;
     bool fresh; // backward
-    bool average, count_all;
 };
 
 static inline int64_t taps_of(const Call *c)
@@ -41,10 +38,18 @@ static inline bool pool_of(const Call *c, Dims into, int v, Pool *p)
     p->tap = c->saved;
     p->vecs = vecs_of(into, v);
     p->grid = grid_of(into);
-    p->average = c->attr->op == OP_avgpool;
-    p->count_all = p->average && c->attr->avgpool.count_all;
     return countable(c, taps_of(c)) && countable(c, rows(p->xs)) &&
            countable(c, rows(p->ys));
+}
+
+/* The window of the result at q: its taps inside the image. */
+__device__ __forceinline__ Box taps_box(const Pool &p, Place q)
+{
+    Box b;
+    taps_inside(p.axis[0], q.d, &b.from[0], &b.to[0]);
+    taps_inside(p.axis[1], q.h, &b.from[1], &b.to[1]);
+    taps_inside(p.axis[2], q.w, &b.from[2], &b.to[2]);
+    return b;
 }
 
 /* Saved taps are bytes, else int32_t. */
