@@ -1,45 +1,53 @@
-/* upconv_head_fwd.cu -- y of an upconv with 1 to 4 output channels, in 16 bits:
- * a product for each tap, then the sums over taps.
+/* upconv_head_fwd.cu -- y of an upconv with 1 to 4 output channels, in 16 bits,
+ * as a product over cells.
  *
- *     z[p, k] = sum_c x[p, c] w[c, k]      k = (tap, output channel), <= 64
- *     y[q]    = sum_k z[p, k]              p: the position that meets q by tap
- * k
+ * A cell is the box of results that meet the same positions of x: along each
+ * axis cell i has the results i*s - lo + r with r = 0 .. s-1, and they meet
+ * position i - o by tap r + o*s, o = 0 .. ceil(k / s) - 1. With the results of
+ * a cell as columns,
  *
- * An implicit GEMM with the output channels as columns would use one column of
- * 16, and would read x for each tap of each residue class. With taps as columns
- * the product is dense, and x is read once, except at the borders of tiles.
+ *     y[i, r] = sum_o sum_c x[i - o, c] w[c, r + o*s]
  *
- * A block of 256 threads has a tile of 128 positions of a plane and loops over
- * a run of planes (2-D: one plane). w stays in shared memory; x comes in chunks
- * of 32 channels of one tensor, the next chunk in flight (cp.async), and each
- * thread applies the deferred norm to the lines that it copied. z of a plane is
- * written to shared memory and added to a ring of result planes, as many as the
- * window is deep. A thread adds the same results of each plane, in the order of
- * the planes. A result is stored by the tile with the last position that meets
- * it; so a tile begins with extra positions before its own, as many as meet the
- * same result.
+ * is an implicit GEMM whose columns are dense: 8 for 4x4x4 taps, stride 2 and
+ * one channel, where single results would use one column of 8. Taps past the
+ * window are zeros of w.
  *
- * Bound by memory: 2 B an element of x, and y. With 4x4x4 taps and stride 2 a
- * plane has 1.22 positions for each of its own. */
+ * A block of 256 threads has a tile of up to 128 cells of a plane and loops
+ * over a run of planes of x (2-D: one plane), 64 channels of one tensor at a
+ * time, the next ones in flight (cp.async). A thread applies the deferred norm
+ * to the lines that it copied. A warp multiplies 16 cells: along h and w it
+ * reads the halo of x once for each offset o, moved by o rows; along d the
+ * offsets are columns, too, because a plane of x meets several planes of cells.
+ * Their sums wait in shared memory for the next plane, each for the thread that
+ * made it. w stays in shared memory.
+ *
+ * Bound by memory: 2 B an element of x, and y. With 64 positions along h and w
+ * a tile of 11x11 cells loads 1.23 rows of x for each of x. */
 #include "cuda/conv/igemm_tile_load.cuh"
 #include "cuda/conv/upconv_head.cuh"
 
 namespace {
 
 enum {
-    COLUMNS = UPCONV_HEAD_COLUMNS,
-    LINES = 8,       // of 16 bytes in a row of w
-    POSITIONS = 128, // of a tile
-    POSITION_BITS = 7,
+    CELLS = 128, // of a tile, at most
     THREADS = 256,
     WARPS = THREADS / WARP,
-    BLOCKS = 2,          // on a multiprocessor of an H100
-    FILL = 512,          // blocks that fill any GPU
+    BLOCKS = 3,          // on a multiprocessor of an H100
+    FILL = BLOCKS * 132, // blocks that fill an H100
     MIN_RUN = 8,         // planes that are worth the extra planes before them
-    PITCH = COLUMNS + 8, // floats of a row of z
-    RING = 2560,         // results in all planes of the ring
-    ROW_STEP = THREADS / TILE_LINES, // rows that the block copies at a time
-    TILES = 4,                       // of 8 columns, of an mma
+    CHUNK = 64,          // channels that are loaded at a time
+    LINES = CHUNK / 8,   // of 16 bytes in a row of x
+    ROW = LINES * TILE_LINE,
+    ROW_STEP = THREADS / LINES, // rows that the block copies at a time
+    TILES = 8,                  // of 8 columns, of a warp, at most
+    COLUMNS = TILES * 8,
+    NO_TAP = 0xffff,
+};
+static_assert(CELLS == WARPS * 16, "an mma tile of cells for each warp");
+
+/* Offsets in bytes of the parts of shared memory. */
+struct Layout {
+    int x, carried, norm, rows, taps, result, bytes; // from 0 on: w
 };
 
 struct UpconvHeadFwd {
@@ -48,25 +56,43 @@ struct UpconvHeadFwd {
     const float *bias; // or NULL
     float *y;
     int border, channels; // channels of x's first tensor; of both
-    int results, columns;
-    Dims output, input; // of x and y; c is not used
+    int chunks, near;     // of both; of the first tensor
+    int results, columns; // channels of y; taps times channels
+    Dims output, input;   // of x and y; c is not used
     int k[3], step[3], lo[3];
-    int own[3], back[3]; // own positions of a tile, extra positions before
-    int bits;            // log2 of a tile's last axis
-    Divisor tiles[3], stride[2], line; // line: results of a tile's line
-    int high, ring;                    // lines of results; planes of the ring
+    int back[3];      // offsets of a cell, less one
+    int tile[3];      // cells of a block: planes, lines, cells of a line
+    Divisor tiles[3]; // of all cells
+    Divisor pitch;    // rows of a line of the halo
+    int rows;         // of the halo of a plane
+    int cell, deep;   // mma tiles of 8 results of a cell; times offsets along d
+    int even;         // deep, rounded up to pairs
+    Layout at;
 };
 
+/* The parts of shared memory. */
 struct Shared {
-    unsigned char w[UPCONV_HEAD_X_CHANNELS * LINES * TILE_LINE];
-    unsigned char x[2][POSITIONS * TILE_ROW];
-    float z[POSITIONS * PITCH];
-    float ring[RING];
-    float2 deferred_norm[UPCONV_HEAD_X_CHANNELS];
+    unsigned char *w, *x; // rows (offset, mma tile, channel); two stages
+    float4 *carried;      // sums for the next plane, (mma tile, thread)
+    float2 *norm;         // (padded channel)
+    int *rows;            // of the halo: row in its plane of x; -1: outside
+    uint16_t *taps;       // (offset, column): its column of w
+    uchar4 *result;       // (column of a cell): along d, h, w; channel
 };
-static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block from 8.0 on");
 
-/* A tile: its sample and first position, which may be outside of x. */
+__device__ __forceinline__ Shared shared_of(const UpconvHeadFwd &p,
+                                            unsigned char *bytes)
+{
+    return {bytes,
+            bytes + p.at.x,
+            (float4 *)(bytes + p.at.carried),
+            (float2 *)(bytes + p.at.norm),
+            (int *)(bytes + p.at.rows),
+            (uint16_t *)(bytes + p.at.taps),
+            (uchar4 *)(bytes + p.at.result)};
+}
+
+/* A tile: its sample and first cell. */
 struct Tile {
     int n, at[3];
 };
@@ -77,184 +103,236 @@ __device__ __forceinline__ Tile tile_of(const UpconvHeadFwd &p)
     Tile t;
 #pragma unroll
     for (int a = 2; a >= 0; a--)
-        t.at[a] = (int)split(&rest, p.tiles[a]) * p.own[a] - p.back[a];
+        t.at[a] = (int)split(&rest, p.tiles[a]) * p.tile[a];
     t.n = (int)rest;
     return t;
 }
 
-/* The row of x for position m of a plane; -1: outside. */
-__device__ __forceinline__ int tile_row(const UpconvHeadFwd &p, const Tile &t,
-                                        int plane, int m)
+/* Channels that are loaded together. */
+struct Chunk {
+    const Operand &x;
+    int channels;        // of the tensor
+    int c0, count, from; // first channel in the tensor; channels; first in w
+};
+
+__device__ __forceinline__ Chunk chunk_at(const UpconvHeadFwd &p, int i)
 {
-    const int d = t.at[0] + plane, h = t.at[1] + (m >> p.bits);
-    const int w = t.at[2] + (m & ((1 << p.bits) - 1));
-    const bool inside = d >= 0 && d < p.output.d && h >= 0 && h < p.output.h &&
-                        w >= 0 && w < p.output.w;
-    return inside ? ((t.n * p.output.d + d) * p.output.h + h) * p.output.w + w
-                  : -1;
+    const bool far = i >= p.near;
+    const int channels = far ? p.channels - p.border : p.border;
+    const int c0 = (far ? i - p.near : i) * CHUNK;
+    return {far ? p.second : p.x, channels, c0, min((int)CHUNK, channels - c0),
+            far ? p.border + c0 : c0};
 }
 
-/* Issues the copies of 32 channels of a plane; a thread copies one line of each
- * of its rows. */
+/* Issues the copies of a chunk of plane d, zeros outside of x. */
 __device__ __forceinline__ void fill(const UpconvHeadFwd &p, const Tile &t,
-                                     int plane, int c, unsigned char *to)
+                                     int d, const Chunk &c, const int *rows,
+                                     unsigned char *to)
 {
-    const int line = (int)threadIdx.x % TILE_LINES;
-#pragma unroll
-    for (int m = (int)threadIdx.x / TILE_LINES; m < POSITIONS; m += ROW_STEP) {
-        const int row = tile_row(p, t, plane, m);
-        cp_async16(to + tile_place<TILE_LINES>(m, line),
-                   concat_at<uint16_t>(p.x.data, p.second.data, p.border,
-                                       p.channels, row < 0 ? 0 : row,
-                                       c + line * 8),
-                   row >= 0);
+    const int line = (int)threadIdx.x % LINES;
+    const bool plane = d >= 0 && d < p.output.d && line * 8 < c.count;
+    const int64_t area = (int64_t)p.output.h * p.output.w;
+    const uint16_t *from = (const uint16_t *)c.x.data;
+    if (plane)
+        from += ((int64_t)t.n * p.output.d + d) * area * c.channels + c.c0 +
+                line * 8;
+    to += tile_place<LINES>((int)threadIdx.x / LINES, line);
+#pragma unroll 2
+    for (int r = (int)threadIdx.x / LINES; r < p.rows; r += ROW_STEP) {
+        const int row = rows[r];
+        const bool there = plane && row >= 0;
+        const uint64_t at =
+            (uint64_t)(uint32_t)(there ? row : 0) * (uint32_t)c.channels;
+        cp_async16(to, from + at, there);
+        to += ROW_STEP * ROW;
     }
 }
 
 /* Applies the deferred norm to the lines that this thread copied; positions
- * outside of x stay zero. */
+ * outside of x stay zero. A relu gives -0 where norm_act gives 0, which makes
+ * no difference to a sum. */
 template <Dtype D>
-__device__ __forceinline__ void apply_norm(const UpconvHeadFwd &p,
-                                           const Tile &t, int plane,
-                                           const Act &act,
-                                           const float2 *deferred_norm,
+__device__ __forceinline__ void apply_norm(const UpconvHeadFwd &p, float leak,
+                                           const float4 *norm, const int *rows,
                                            unsigned char *x)
 {
-    const int line = (int)threadIdx.x % TILE_LINES;
+    const int line = (int)threadIdx.x % LINES;
+    float4 by[4]; // of two channels
+#pragma unroll
+    for (int i = 0; i < 4; i++) by[i] = norm[line * 4 + i];
+    x += tile_place<LINES>((int)threadIdx.x / LINES, line);
 #pragma unroll 1
-    for (int m = (int)threadIdx.x / TILE_LINES; m < POSITIONS; m += ROW_STEP) {
-        if (tile_row(p, t, plane, m) < 0) continue;
-        uint4 *at = (uint4 *)(x + tile_place<TILE_LINES>(m, line));
-        uint4 all = *at;
+    for (int r = (int)threadIdx.x / LINES; r < p.rows;
+         r += ROW_STEP, x += ROW_STEP * ROW) {
+        if (rows[r] < 0) continue;
+        uint4 all = *(const uint4 *)x;
         uint32_t *v = &all.x;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float2 *by = &deferred_norm[line * 8 + i * 2];
-            const float2 one = Stored<D>::unpack(v[i]);
-            v[i] = Stored<D>::pack(norm_act_one<D>(act, by[0], one.x),
-                                   norm_act_one<D>(act, by[1], one.y));
+            float2 two = Stored<D>::unpack(v[i]);
+            two.x = fmaf(two.x, by[i].x, by[i].y);
+            two.y = fmaf(two.y, by[i].z, by[i].w);
+            if (two.x <= 0) two.x *= leak;
+            if (two.y <= 0) two.y *= leak;
+            v[i] = Stored<D>::pack(two.x, two.y);
         }
-        *at = all;
+        *(uint4 *)x = all;
     }
 }
+static_assert(ROW_STEP % 8 == 0, "a thread's rows have the same swizzle");
 
-/* z of a warp, 32 positions by 32 columns: adds the products of 32 channels. */
+/* Adds the products of a chunk of `count` channels to the sums of a warp's
+ * cells: of 32 channels at a time, so that chunks of an implicit concat and of
+ * a stored one give the same bits. row: the lane's row of the halo for the
+ * largest offsets; w: of the chunk. */
 template <Precision P>
-__device__ __forceinline__ void multiply(const unsigned char *x,
-                                         const unsigned char *w, int m,
-                                         int line, float (&acc)[2][TILES][4])
+__device__ __forceinline__ void multiply(const UpconvHeadFwd &p, int count,
+                                         const unsigned char *x,
+                                         const unsigned char *w, int row,
+                                         float (&acc)[TILES][4])
 {
     const int lane = (int)threadIdx.x % WARP;
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        uint32_t a[2][4];
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-            ldmatrix_x4(a[i], x + tile_place<TILE_LINES>(m + i * 16 + lane % 16,
-                                                         k * 2 + lane / 16));
-#pragma unroll
-        for (int j = 0; j < TILES; j += 2) {
-            uint32_t b[4];
-            ldmatrix_x4_trans(b, w + tile_place<LINES>(k * 16 + lane % 16,
-                                                       line + j + lane / 16));
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                PrecisionTraits<P>::multiply(acc[i][j], a[i], {b[0], b[1]});
-                PrecisionTraits<P>::multiply(acc[i][j + 1], a[i], {b[2], b[3]});
-            }
-        }
-    }
-}
-
-/* Writes z of a warp to shared memory. d[i] of mma is row lane / 4 + i / 2 * 8,
- * column lane % 4 * 2 + i % 2. */
-__device__ __forceinline__ void put_z(const float (&acc)[2][TILES][4], int m,
-                                      int line, float *z)
-{
-    const int lane = (int)threadIdx.x % WARP;
-#pragma unroll
-    for (int i = 0; i < 2 * TILES * 2; i++) {
-        const int tile = i / 4, j = i / 2 % 2 + tile % 2 * 2, half = i % 2;
-        const int row = m + tile / 2 * 16 + half * 8 + lane / 4;
-        *(float2 *)&z[row * PITCH + (line + j) * 8 + lane % 4 * 2] =
-            make_float2(acc[tile / 2][j][half * 2],
-                        acc[tile / 2][j][half * 2 + 1]);
-    }
-}
-
-/* Adds z of a plane to the ring, and stores the results that this plane
- * completes. Along an axis, result i of a tile, counted from the first result
- * of its first position, meets position i / stride through tap i % stride, the
- * position before through tap i % stride + stride, and so on. */
-__device__ __forceinline__ void add_plane(const UpconvHeadFwd &p, const Tile &t,
-                                          int plane, Shared *s)
-{
-    const int outputs = p.high * (int)p.line.by;
-    const int slot = plane * p.step[0] % p.ring;
+    const int tile = p.chunks * CHUNK * TILE_LINE; // bytes of an mma tile of w
+    const int high = p.back[1] + 1, wide = p.back[2] + 1;
+    w += lane / 16 * tile + lane % 16 * TILE_LINE;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < outputs; i += THREADS) {
-        uint32_t high = (uint32_t)i;
-        const int e = (int)split(&high, p.line);
-        const int r = e % p.results;
-        const int h = (int)high + p.back[1] * p.step[1];
-        const int w = e / p.results + p.back[2] * p.step[2];
-        uint32_t ph = (uint32_t)h, pw = (uint32_t)w;
-        const int kh0 = (int)split(&ph, p.stride[0]);
-        const int kw0 = (int)split(&pw, p.stride[1]);
-        for (int kd = 0; kd < p.k[0]; kd++) {
-            float sum = 0;
-            int line = (int)ph << p.bits;
-            for (int kh = kh0; kh < p.k[1]; kh += p.step[1]) {
-                const int tap = (kd * p.k[1] + kh) * p.k[2];
-                const float *z = s->z + (line + (int)pw) * PITCH + r;
-                for (int kw = kw0; kw < p.k[2]; kw += p.step[2]) {
-                    sum += z[(tap + kw) * p.results];
-                    z -= PITCH;
+    for (int k = 0; k < count; k += TILE_CHUNK) {
+        const unsigned char *b = w + (high * wide - 1) * p.even * tile;
+        const int line = k / 8 + lane / 16;
+        int from = row;
+#pragma unroll 1
+        for (int h = high; h > 0; h--, from += (int)p.pitch.by - wide)
+#pragma unroll 1
+            for (int o = wide; o > 0; o--, from++, b -= p.even * tile) {
+                uint32_t a[2][4];
+                const int at = tile_place<LINES>(from, line);
+                ldmatrix_x4(a[0], x + at);
+                ldmatrix_x4(a[1], x + (at ^ 2 * TILE_LINE));
+#pragma unroll
+                for (int j = 0; j < TILES; j += 2) {
+                    if (j >= p.even) break;
+                    uint32_t two[2][4];
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        ldmatrix_x4_trans(two[i],
+                                          b + j * tile + i * 16 * TILE_LINE);
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        PrecisionTraits<P>::multiply(acc[j], a[i],
+                                                     {two[i][0], two[i][1]});
+                        PrecisionTraits<P>::multiply(acc[j + 1], a[i],
+                                                     {two[i][2], two[i][3]});
+                    }
                 }
-                line -= 1 << p.bits;
             }
-            const int to = slot + kd < p.ring ? slot + kd : slot + kd - p.ring;
-            s->ring[to * outputs + i] += sum;
-        }
-        const int64_t qh = (int64_t)t.at[1] * p.step[1] + h - p.lo[1];
-        const int64_t qw = (int64_t)t.at[2] * p.step[2] + w - p.lo[2];
-        for (int j = 0; j < p.step[0]; j++) {
-            const int from = slot + j < p.ring ? slot + j : slot + j - p.ring;
-            const int64_t qd =
-                (int64_t)(t.at[0] + plane) * p.step[0] + j - p.lo[0];
-            float *at = &s->ring[from * outputs + i];
-            if (plane >= p.back[0] && qd >= 0 && qd < p.input.d && qh >= 0 &&
-                qh < p.input.h && qw >= 0 && qw < p.input.w)
-                p.y[(((t.n * p.input.d + qd) * p.input.h + qh) * p.input.w +
-                     qw) *
-                        p.results +
-                    r] = *at + (p.bias ? p.bias[r] : 0);
-            *at = 0; // for the plane that takes its place
+        w += TILE_CHUNK * TILE_LINE;
+    }
+}
+
+/* Stores the results of a warp's cells in a plane. d[i] of mma is row lane / 4
+ * + i / 2 * 8, column lane % 4 * 2 + i % 2. from: the first result of the cells
+ * of these two rows, along h and w; d: along d. */
+__device__ __forceinline__ void store_cells(const UpconvHeadFwd &p, int n,
+                                            int d, const int2 (&from)[2],
+                                            const uchar4 *result,
+                                            const float (&acc)[TILES][4])
+{
+    const int lane = (int)threadIdx.x % WARP;
+    const Dims &s = p.input;
+    float *y[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        y[i] = p.y + row_at(s, n, d, from[i].x, from[i].y) * p.results;
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+        if (j >= p.cell) break;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uchar4 r = result[j * 8 + lane % 4 * 2 + i];
+            const bool inside =
+                r.w < p.results && (uint32_t)(d + r.x) < (uint32_t)s.d;
+            const int64_t at = row_at(s, 0, r.x, r.y, r.z) * p.results + r.w;
+            const float bias = inside && p.bias ? p.bias[r.w] : 0;
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+                if (inside && (uint32_t)(from[k].x + r.y) < (uint32_t)s.h &&
+                    (uint32_t)(from[k].y + r.z) < (uint32_t)s.w)
+                    y[k][at] = acc[j][k * 2 + i] + bias;
         }
     }
 }
 
-/* Sets the parts of shared memory that stay the same for all planes, and clears
- * the ring. */
-__device__ __forceinline__ void set_up(const UpconvHeadFwd &p, Shared *s)
+/* Sets the tables: the rows of the halo, the columns of w for each offset and
+ * column of the product, the results of a cell and the norms; clears the sums
+ * of planes before the first. */
+__device__ __forceinline__ void set_tables(const UpconvHeadFwd &p,
+                                           const Tile &t, const Shared &s)
 {
-    const int t = (int)threadIdx.x;
-    for (int i = t; i < p.channels * COLUMNS; i += THREADS) {
-        const int c = i / COLUMNS, k = i % COLUMNS;
-        *(uint16_t *)(s->w + tile_place<LINES>(c, k / 8) + k % 8 * 2) =
-            k < p.columns ? ((const uint16_t *)p.w)[c * p.columns + k]
-                          : (uint16_t)0;
+    const int first = (int)threadIdx.x;
+    for (int i = first; i < p.rows; i += THREADS) {
+        uint32_t h = (uint32_t)i;
+        const int x = (int)split(&h, p.pitch) + t.at[2] - p.back[2];
+        const int y = (int)h + t.at[1] - p.back[1];
+        const bool inside =
+            y >= 0 && y < p.output.h && x >= 0 && x < p.output.w;
+        s.rows[i] = inside ? y * p.output.w + x : -1;
     }
 
-    for (int i = t; i < p.ring * p.high * (int)p.line.by; i += THREADS)
-        s->ring[i] = 0;
+    for (int i = first; i < COLUMNS; i += THREADS) {
+        const int n = i / p.results, w = n % p.step[2];
+        const int h = n / p.step[2] % p.step[1], d = n / p.step[2] / p.step[1];
+        const bool none = d >= p.step[0] || i >= p.cell * 8;
+        s.result[i] = none ? make_uchar4(0, 0, 0, 255)
+                           : make_uchar4((unsigned char)d, (unsigned char)h,
+                                         (unsigned char)w,
+                                         (unsigned char)(i % p.results));
+    }
 
-    for (int c = t; c < p.channels; c += THREADS) {
-        const bool far = c >= p.border;
-        const NormOnLoad &norm_on_load =
-            far ? p.second.norm_on_load : p.x.norm_on_load;
-        if (norm_on_load.table)
-            s->deferred_norm[c] = norm_on_load.table[far ? c - p.border : c];
+    for (int i = first; i < p.chunks * CHUNK; i += THREADS) {
+        const Chunk c = chunk_at(p, i / CHUNK);
+        const bool there = c.x.norm_on_load.table && i % CHUNK < c.count;
+        s.norm[i] = there ? c.x.norm_on_load.table[c.c0 + i % CHUNK]
+                          : make_float2(0, 0);
+    }
+
+    for (int i = 0; i < p.deep - p.cell; i++)
+        s.carried[i * THREADS + first] = make_float4(0, 0, 0, 0);
+    __syncthreads();
+
+    const int offsets = (p.back[1] + 1) * (p.back[2] + 1);
+    for (int i = first; i < offsets * p.even * 8; i += THREADS) {
+        const int tile = i / 8 % p.even, o = i / 8 / p.even;
+        const uchar4 r = s.result[tile % p.cell * 8 + i % 8];
+        const int d = r.x + tile / p.cell * p.step[0];
+        const int h = r.y + o / (p.back[2] + 1) * p.step[1];
+        const int w = r.z + o % (p.back[2] + 1) * p.step[2];
+        const bool none = tile >= p.deep || r.w >= p.results || d >= p.k[0] ||
+                          h >= p.k[1] || w >= p.k[2];
+        s.taps[i] =
+            (uint16_t)(none
+                           ? NO_TAP
+                           : ((d * p.k[1] + h) * p.k[2] + w) * p.results + r.w);
+    }
+    __syncthreads();
+}
+
+/* Copies w to shared memory: for each offset and mma tile a row of 8 columns
+ * for each channel. */
+__device__ __forceinline__ void fill_w(const UpconvHeadFwd &p, const Shared &s)
+{
+    const int tiles = (p.back[1] + 1) * (p.back[2] + 1) * p.even;
+    const uint16_t *w = (const uint16_t *)p.w;
+    for (int c = (int)threadIdx.x / 8; c < p.chunks * CHUNK; c += THREADS / 8) {
+        const Chunk k = chunk_at(p, c / CHUNK);
+        const int64_t from = (int64_t)(k.from + c % CHUNK) * p.columns;
+        for (int i = 0; i < tiles; i++) {
+            const int column = (int)threadIdx.x % 8;
+            const uint16_t tap = s.taps[i * 8 + column];
+            const bool there = tap != NO_TAP && c % CHUNK < k.count;
+            uint16_t *to =
+                (uint16_t *)(s.w + (i * p.chunks * CHUNK + c) * TILE_LINE);
+            to[column] = there ? w[from + tap] : (uint16_t)0;
+        }
     }
 }
 
@@ -263,92 +341,145 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     upconv_head_fwd_kernel(const __grid_constant__ UpconvHeadFwd p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
-    need_sm80("96 KB of shared memory");
+    need_sm80("cp.async");
     DYN_SMEM(unsigned char, bytes);
-    Shared &s = *(Shared *)bytes;
-    const int warp = (int)threadIdx.x / WARP;
-    const int m = warp % 4 * 32, line = warp / 4 * TILES;
+    const Shared s = shared_of(p, bytes);
     const Tile t = tile_of(p);
-    const int planes = p.own[0] + p.back[0];
-    fill(p, t, 0, 0, s.x[0]);
+    const int thread = (int)threadIdx.x, lane = thread % WARP;
+    const int planes = p.tile[0] + p.back[0], before = t.at[0] - p.back[0];
+    const int stage = p.rows * ROW;
+    set_tables(p, t, s);
+    fill(p, t, before, chunk_at(p, 0), s.rows, s.x);
     cp_async_commit();
-    set_up(p, &s);
-    __syncthreads(); // the coefficients of the norms are set
-    int buffer = 0;
+    fill_w(p, s);
 
-    for (int plane = 0; plane < planes; plane++) {
-        float acc[2][TILES][4] = {};
-        for (int c = 0; c < p.channels; c += TILE_CHUNK, buffer ^= 1) {
-            const NormOnLoad &norm_on_load =
-                c < p.border ? p.x.norm_on_load : p.second.norm_on_load;
-            cp_async_wait<0>();
-            if (norm_on_load.table)
-                apply_norm<D>(p, t, plane, norm_on_load.act,
-                              s.deferred_norm + c, s.x[buffer]);
-            __syncthreads(); // and the previous chunk has been used
-            const bool more = c + TILE_CHUNK < p.channels;
-            if (more || plane + 1 < planes)
-                fill(p, t, more ? plane : plane + 1, more ? c + TILE_CHUNK : 0,
-                     s.x[buffer ^ 1]);
-            cp_async_commit();
-            multiply<P>(s.x[buffer], s.w + c * LINES * TILE_LINE, m, line, acc);
+    // cells past the tile multiply its first one
+    const int area = p.tile[1] * p.tile[2];
+    const int m = thread / WARP * 16 + lane % 16, known = m < area ? m : 0;
+    const int row = known / p.tile[2] * (int)p.pitch.by + known % p.tile[2];
+    int2 from[2]; // cells past the tile have no results
+    for (int i = 0; i < 2; i++) {
+        const int at = thread / WARP * 16 + lane / 4 + i * 8;
+        const int h = t.at[1] + at / p.tile[2], w = t.at[2] + at % p.tile[2];
+        from[i] = make_int2(at < area ? h * p.step[1] - p.lo[1] : p.input.h,
+                            w * p.step[2] - p.lo[2]);
+    }
+
+    for (int i = 0, buffer = 0; i < planes; i++) {
+        float acc[TILES][4] = {};
+#pragma unroll
+        for (int j = 0; j < TILES; j++) {
+            if (j >= p.deep - p.cell) break;
+            const float4 v = s.carried[j * THREADS + thread];
+            acc[j][0] = v.x, acc[j][1] = v.y, acc[j][2] = v.z, acc[j][3] = v.w;
         }
-        put_z(acc, m, line, s.z);
-        __syncthreads();
-        add_plane(p, t, plane, &s);
+        for (int c = 0; c < p.chunks; c++, buffer ^= 1) {
+            const Chunk chunk = chunk_at(p, c);
+            unsigned char *x = s.x + buffer * stage;
+            const int d = before + i;
+            cp_async_wait<0>();
+            if (chunk.x.norm_on_load.table && d >= 0 && d < p.output.d)
+                apply_norm<D>(p, chunk.x.norm_on_load.act.leak,
+                              (const float4 *)(s.norm + c * CHUNK), s.rows, x);
+            __syncthreads(); // and the previous chunk has been used
+            const int next = c + 1 < p.chunks ? c + 1 : 0;
+            if (next || i + 1 < planes)
+                fill(p, t, next ? d : d + 1, chunk_at(p, next), s.rows,
+                     s.x + (buffer ^ 1) * stage);
+            cp_async_commit();
+            multiply<P>(p, chunk.count, x, s.w + c * CHUNK * TILE_LINE, row,
+                        acc);
+        }
+#pragma unroll
+        for (int j = 1; j < TILES; j++)
+            if (j >= p.cell && j < p.deep)
+                s.carried[(j - p.cell) * THREADS + thread] =
+                    make_float4(acc[j][0], acc[j][1], acc[j][2], acc[j][3]);
+        if (i >= p.back[0])
+            store_cells(p, t.n, (before + i) * p.step[0] - p.lo[0], from,
+                        s.result, acc);
     }
 }
 
 // -- launching ---------------------------------------------------------------
 
-/* The number of positions along an axis that meet one result, less one. */
-int overlap_of(const ConvProblem *r, int i)
+/* Sets the tile of a plane of count[1] x count[2] cells: the one with the
+ * fewest rows of x and products in all, whose halo has at most `most` rows.
+ * False: there is none. */
+bool set_tile(UpconvHeadFwd *p, const int64_t (&count)[3], int64_t most_rows)
 {
-    return (int)ceil_div(r->win.k[i], r->win.s[i]) - 1;
+    int64_t best = 0;
+    for (int64_t wide = 1; wide <= least(CELLS, count[2]); wide++) {
+        const int64_t high = least(CELLS / wide, count[1]);
+        const int64_t pitch = wide + p->back[2];
+        const int64_t rows = (high + p->back[1]) * pitch;
+        const int64_t cost = ceil_div(count[1], high) *
+                             ceil_div(count[2], wide) *
+                             (ceil_div(rows, ROW_STEP) * ROW_STEP + CELLS);
+        if (rows > most_rows || (best && cost > best)) continue;
+        best = cost, p->tile[1] = (int)high, p->tile[2] = (int)wide;
+        p->rows = (int)rows, p->pitch = divisor(pitch);
+    }
+    return best > 0;
 }
 
-/* Sets everything but the operands. False: the window is dilated, or too large
- * for a tile or the ring. */
-bool fwd_params(const ConvProblem *r, UpconvHeadFwd *p)
+/* Sets everything but the operands. False: the window is dilated, or it does
+ * not fit. */
+bool fwd_params(const ConvProblem *r, int border, UpconvHeadFwd *p)
 {
     const Window *g = &r->win;
+    int64_t count[3], results = r->cin;
     *p = {};
-    p->channels = p->border = r->cout, p->results = r->cin;
+    p->channels = r->cout, p->border = border ? border : r->cout;
+    p->near = (int)ceil_div(p->border, CHUNK);
+    p->chunks = p->near + (int)ceil_div(p->channels - p->border, CHUNK);
+    p->results = r->cin, p->output = r->output, p->input = r->input;
     p->columns = g->k[0] * g->k[1] * g->k[2] * r->cin;
-    p->output = r->output, p->input = r->input;
-    p->bits = r->output.h > 1 ? POSITION_BITS - 3 : POSITION_BITS;
-    const int tile[3] = {1, POSITIONS >> p->bits, 1 << p->bits};
-    int64_t count[3];
 
     for (int i = 0; i < 3; i++) {
         p->k[i] = g->k[i], p->step[i] = g->s[i], p->lo[i] = g->lo[i];
-        p->back[i] = overlap_of(r, i), p->own[i] = tile[i] - p->back[i];
-        if (g->dil[i] != 1 || (i && p->own[i] <= p->back[i])) return false;
-        // positions that meet a result
+        p->back[i] = (int)ceil_div(g->k[i], g->s[i]) - 1;
         count[i] = ceil_div((int64_t)(&r->input.d)[i] + g->lo[i], g->s[i]);
-        if (i) count[i] = ceil_div(count[i], p->own[i]);
+        results = least(results * g->s[i], COLUMNS + 1);
+        if (g->dil[i] != 1) return false;
     }
 
+    p->cell = (int)ceil_div(results, 8);
+    p->deep = p->cell * (p->back[0] + 1), p->even = (p->deep + 1) / 2 * 2;
+    if (results > COLUMNS || p->even > TILES) return false;
+    const int offsets = (p->back[1] + 1) * (p->back[2] + 1);
+    const int64_t channels = (int64_t)p->chunks * CHUNK;
+    const int64_t w = offsets * p->even * channels * TILE_LINE;
+    const int64_t carried = (p->deep - p->cell) * THREADS * sizeof(float4);
+    const int64_t tables = channels * sizeof(float2) +
+                           offsets * p->even * 8 * sizeof(uint16_t) +
+                           COLUMNS * sizeof(uchar4);
+    const int64_t left = SHARED_MOST - w - carried - tables;
+    if (!set_tile(p, count, left / (2 * ROW + (int)sizeof(int)))) return false;
+
+    Layout *at = &p->at;
+    at->x = (int)w, at->carried = at->x + 2 * p->rows * ROW;
+    at->norm = at->carried + (int)carried;
+    at->result = at->norm + (int)(channels * sizeof(float2));
+    at->rows = at->result + COLUMNS * (int)sizeof(uchar4);
+    at->taps = at->rows + p->rows * (int)sizeof(int);
+    at->bytes = at->taps + offsets * p->even * 8 * (int)sizeof(uint16_t);
+
+    for (int i = 1; i < 3; i++) count[i] = ceil_div(count[i], p->tile[i]);
     const int64_t tiles = r->output.n * count[1] * count[2];
-    const int64_t run = ceil_div(count[0], ceil_div(FILL, tiles));
-    p->own[0] = (int)least(most(run, MIN_RUN), count[0]);
-    count[0] = ceil_div(count[0], p->own[0]);
+    const int64_t run = ceil_div(count[0], most(1, FILL / tiles));
+    p->tile[0] = (int)least(most(run, MIN_RUN), count[0]);
+    count[0] = ceil_div(count[0], p->tile[0]);
     for (int i = 0; i < 3; i++) p->tiles[i] = divisor(count[i]);
-    p->stride[0] = divisor(g->s[1]), p->stride[1] = divisor(g->s[2]);
-    const int64_t high = (int64_t)p->own[1] * g->s[1];
-    const int64_t wide = (int64_t)p->own[2] * g->s[2] * r->cin;
-    p->ring = (int)most(g->k[0], g->s[0]);
-    if (high > RING || wide > RING || p->ring * high * wide > RING)
-        return false;
-    p->high = (int)high, p->line = divisor(wide);
     return countable(r->c, tiles * count[0]);
 }
 
 template <Precision P>
 bool queue(const ConvProblem *r, const UpconvHeadFwd &p, unsigned blocks)
 {
-    if (!gpu_allows(upconv_head_fwd_kernel<P>, sizeof(Shared))) return false;
-    LAUNCH(upconv_head_fwd_kernel<P>, blocks, THREADS, sizeof(Shared),
+    const size_t bytes = (size_t)p.at.bytes;
+    if (!gpu_allows(upconv_head_fwd_kernel<P>, bytes)) return false;
+    LAUNCH(upconv_head_fwd_kernel<P>, blocks, THREADS, bytes,
            gpu_stream(r->c->dev), p);
     return gpu_launched("upconv_head fwd");
 }
@@ -358,17 +489,17 @@ bool queue(const ConvProblem *r, const UpconvHeadFwd &p, unsigned blocks)
 bool upconv_head_fwd_takes(const ConvProblem *r, int border)
 {
     UpconvHeadFwd p;
-    return gpu_fits(sizeof(Shared)) && upconv_head_narrow(r, border) &&
-           fwd_params(r, &p);
+    return gpu_fits(SHARED_MOST) && upconv_head_narrow(r, border) &&
+           fwd_params(r, border, &p);
 }
 
 bool upconv_head_fwd(const ConvProblem *r, const Source &x, const void *w,
                      const float *bias, float *y)
 {
     UpconvHeadFwd p;
-    if (!countable(r->c, rows(r->output)) || !fwd_params(r, &p)) return false;
+    if (!countable(r->c, rows(r->output)) || !fwd_params(r, x.border, &p))
+        return false;
     p.x = x.first, p.second = x.second, p.w = w, p.bias = bias, p.y = y;
-    if (x.border) p.border = x.border;
     const unsigned blocks =
         (unsigned)r->output.n * p.tiles[0].by * p.tiles[1].by * p.tiles[2].by;
     moves(conv_operand_bytes(r, numel(r->output) + conv_filter_size(r)) +
