@@ -31,7 +31,7 @@
 #define SEG_CUDA_CONV_CONV_H
 #include "cuda/norm/channel_sums.cuh"
 
-enum { CONV_THREADS = 128 }; // of a block of igemm_mma, igemm_f32, wgrad
+enum { CONV_THREADS = 128 }; // of a block of igemm_mma, wgrad_mma
 
 struct ConvProblem {
     const Call *c;
@@ -74,18 +74,15 @@ static inline int64_t conv_filter_size(const ConvProblem *r)
 
 /* The split-K of wgrad: into how many parts the output positions, its k axis,
  * are divided; *part is the positions of one part, a multiple of `step`. tiles:
- * blocks that one part has, so that layers of few channels fill a GPU too.
- * Depends on extents only. */
+ * blocks that one part has, so that layers of few channels fill a GPU too;
+ * fill: blocks that fill any GPU. Depends on extents only. */
 static inline int wgrad_split_k(const ConvProblem *r, int64_t tiles, int step,
-                                int *part)
+                                int *part, int fill = 512)
 {
-    enum {
-        FILL_GPU = 512,  // blocks that fill any GPU
-        MIN_PART = 1024, // positions worth a block
-    };
+    enum { MIN_PART = 1024 }; // positions worth a block
     const int64_t positions = rows(r->output);
     const int64_t parts =
-        most(1, least(FILL_GPU / tiles, ceil_div(positions, MIN_PART)));
+        most(1, least(fill / tiles, ceil_div(positions, MIN_PART)));
     *part = (int)(ceil_div(ceil_div(positions, parts), step) * step);
     return (int)ceil_div(positions, *part);
 }
@@ -232,36 +229,4 @@ static __device__ __forceinline__ void each_chunk(int from, const int &to,
         __syncthreads();
     }
 }
-
-/* The accumulators of a thread in a product without tensor cores: TM rows, in
- * groups of four that lie `group_stride` apart in the tile, by TN columns. A
- * chain of float additions has at most CHAIN terms: `acc` is the current chain,
- * `sum` the finished ones. */
-template <int TM, int TN> struct Fragment {
-    float acc[TM][TN] = {}, sum[TM][TN] = {};
-
-    /* One step of the k axis. x: the first row's operand; y: the first
-     * column's. */
-    __device__ __forceinline__ void multiply(const float *x, int group_stride,
-                                             const float *y)
-    {
-        alignas(16) float u[TM], v[TN];
-#pragma unroll
-        for (int i = 0; i < TM; i += 4)
-            *(float4 *)&u[i] = *(const float4 *)&x[i / 4 * group_stride];
-#pragma unroll
-        for (int j = 0; j < TN; j++) v[j] = y[j];
-#pragma unroll
-        for (int i = 0; i < TM; i++)
-#pragma unroll
-            for (int j = 0; j < TN; j++)
-                acc[i][j] = fmaf(u[i], v[j], acc[i][j]);
-    }
-
-    __device__ __forceinline__ void end_chain()
-    {
-        for (int i = 0; i < TM; i++)
-            for (int j = 0; j < TN; j++) sum[i][j] += acc[i][j], acc[i][j] = 0;
-    }
-};
 #endif

@@ -1,107 +1,275 @@
 /* igemm_f32.cu -- fprop and dgrad in f32: an implicit GEMM on the FMA units;
- * see igemm_operands.cuh for the product.
+ * see igemm_operands.cuh for the product, simt_tile.cuh for its main loop.
  *
- * A block of 128 threads computes a tile of BM positions by BN channels, TM x
- * TN of them a thread in registers. Chunks of BK elements of the k axis go
- * through two buffers in shared memory: the next chunk is loaded into registers
- * while the current one is multiplied. The 128 x 16 tile is for results of up
- * to 16 channels.
+ * A thread loads 16 bytes along the k axis of each of its rows of the source.
+ * Neighbouring chunks are neighbouring channels of one tap, so an address
+ * advances by a constant; the tap's offset and bounds are computed once for all
+ * channels of the tap, from the origins of the rows in shared memory. The
+ * filter of fprop is contiguous along k, that of dgrad along the channels of
+ * the result.
  *
- * With the 64 x 64 tile a chunk reads (BM + BN) BK floats for BM BN BK
- * multiply-adds, 16 FLOP a byte. From shared memory a warp reads 3 x 128 bytes
- * for 32 multiply-adds a thread, so the kernel is bound by arithmetic, not by
- * shared memory. */
+ * With the 128 x 64 tile a chunk reads (BM + BN) BK floats for BM BN BK
+ * multiply-adds, 21 FLOP a byte; neighbouring taps read nearly the same rows,
+ * most of them from L1. The kernel is bound by arithmetic. */
 #include "cuda/conv/igemm.cuh"
+#include "cuda/conv/simt_tile.cuh"
 
 namespace {
 
-enum {
-    PAD = 4, // floats after a row of a tile: shifts the banks, keeps the
-             // alignment
+enum { VEC_K = Line<float>::COUNT, LINES_K = SIMT_BK / VEC_K };
+
+/* The rows of the source of a thread: one line of each chunk, at element
+ * offset() of the chunk, for rows first(), first() + STEP, .. of the tile. */
+template <class Tile, bool VEC> struct SourceLines {
+    enum { STEP = Tile::THREADS / LINES_K, COUNT = Tile::BM / STEP };
+    Line<float> v[COUNT];
+    const float *from[COUNT]; // the next line
+    unsigned inside = 0;      // bit i: line i is inside of the source
+    int left = 0;             // channels of the tap from here on
+
+    static __device__ __forceinline__ int offset()
+    {
+        return (int)threadIdx.x % LINES_K * VEC_K;
+    }
+    static __device__ __forceinline__ int first()
+    {
+        return (int)threadIdx.x / LINES_K;
+    }
+
+    /* Goes to the tap of element `at`. */
+    __device__ __forceinline__ void seek(const IgemmParams &p,
+                                         const ResidueClass &k,
+                                         const RowOrigin *rows, int at,
+                                         int64_t group)
+    {
+        const Tap tap = tap_of(p, k, at);
+        left = p.k_channels - tap.channel;
+        inside = 0;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            from[i] = source_at<false, float>(p, k, rows[first() + i * STEP],
+                                              tap, group);
+            if (from[i] && at < k.gemm_k) inside |= 1u << i;
+        }
+    }
+
+    /* Loads the lines at element `at`, which begins at offset() and advances by
+     * SIMT_BK. */
+    __device__ __forceinline__ void fetch(const IgemmParams &p,
+                                          const ResidueClass &k,
+                                          const RowOrigin *rows, int at,
+                                          int64_t group)
+    {
+        if constexpr (VEC) {
+            if (left <= 0) seek(p, k, rows, at, group);
+            left -= SIMT_BK;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                v[i] = {};
+                if (inside >> i & 1) v[i] = *(const Line<float> *)from[i];
+                from[i] += SIMT_BK;
+            }
+        } else {
+#pragma unroll
+            for (int j = 0; j < VEC_K; j++) {
+                const Tap tap = tap_of(p, k, at + j);
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) {
+                    const float *s = source_at<false, float>(
+                        p, k, rows[first() + i * STEP], tap, group);
+                    v[i].v[j] = s && at + j < k.gemm_k ? *s : 0;
+                }
+            }
+        }
+    }
+
+    /* Stores the lines transposed. */
+    template <int WIDE>
+    __device__ __forceinline__ void store(float (&to)[SIMT_BK][WIDE]) const
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+#pragma unroll
+            for (int j = 0; j < VEC_K; j++)
+                to[offset() + j][first() + i * STEP] = v[i].v[j];
+    }
 };
 
-template <int BM, int BN, int TM, int TN, bool DGRAD, bool VEC>
-__global__ void __launch_bounds__(CONV_THREADS)
-    igemm_f32_kernel(const __grid_constant__ IgemmParams p)
-{
-    typedef IgemmLoad<float, BM, BN, DGRAD> F;
-    enum { BK = F::BK };
-    SMEM(float, source, [2][BK][BM + PAD]);
-    SMEM(float, weight, [2][BK][BN + PAD]);
-    const ResidueClass &k = p.cls[blockIdx.z];
-    const int t = (int)threadIdx.x, m0 = (int)blockIdx.x * BM;
-    const int64_t group = blockIdx.y / p.tiles;
-    const int n0 = (int)(blockIdx.y % p.tiles) * BN;
-    if (m0 >= k.positions) return; // a smaller class: the whole block
+/* The line of the filter of a thread, at element offset() of each chunk and
+ * channel `channel()` of the tile: along k in fprop, along channels in dgrad.
+ * Threads past the last line have none. */
+template <class Tile, bool DGRAD, bool VEC> struct FilterLine {
+    enum { LINES = Tile::BN / VEC_K, ALL = LINES * SIMT_BK };
+    static_assert((int)ALL <= (int)Tile::THREADS, "a thread has one line");
+    Line<float> v;
+    const float *from; // the next line
+    int end;           // fprop: of the k axis; dgrad: of the channels; 0 if the
+                       // line is outside of the filter
+    int left = 0;      // dgrad: channels of the tap from here on
+    int64_t step;      // elements of w from one element of k to the next
 
-    // this thread loads four elements of k at positions fm + i*STEP ...
-    const int fk = t % CHUNK_LINES * 4, fm = t / CHUNK_LINES;
-    RowOrigin o[F::MS];
-    for (int i = 0; i < F::MS; i++) o[i] = origin_of(k, m0 + fm + i * F::STEP);
+    static __device__ __forceinline__ int offset()
+    {
+        const int t = (int)threadIdx.x;
+        return DGRAD ? t / LINES : t % LINES_K * VEC_K;
+    }
+    static __device__ __forceinline__ int channel()
+    {
+        const int t = (int)threadIdx.x;
+        return DGRAD ? t % LINES * VEC_K : t / LINES_K;
+    }
+    static __device__ __forceinline__ bool has_line()
+    {
+        return (int)threadIdx.x < ALL;
+    }
 
-    // ... and computes rows (i/4)*BM/2 + my + i%4, columns nx + j of the tile
-    const int my = t / (BN / TN) * 4, nx = t % (BN / TN) * TN;
+    /* n: channel() in the group. */
+    __device__ __forceinline__ FilterLine(const IgemmParams &p,
+                                          const ResidueClass &k, int64_t group,
+                                          int n)
+    {
+        const bool inside = has_line() && n < p.gemm_n;
+        // fprop has one class, whose k axis is that of the filter
+        from = (const float *)p.w +
+               (DGRAD ? 0 : (group * p.gemm_n + n) * k.gemm_k + offset());
+        end = !inside ? 0 : DGRAD ? p.gemm_n : k.gemm_k;
+        step =
+            DGRAD ? (int64_t)p.taps[0] * p.taps[1] * p.taps[2] * p.gemm_n : 1;
+    }
 
-    Fragment<TM, TN> fragment;
-    F f;
-    auto fetch = [&](int at) {
-        f.template fetch<VEC, VEC>(p, k, o, at, n0, group);
-    };
-    auto store = [&](int b) {
-#pragma unroll
-        for (int i = 0; i < F::MS; i++)
-            for (int j = 0; j < 4; j++)
-                source[b][fk + j][fm + i * F::STEP] = f.s[i].v[j];
-#pragma unroll
-        for (int i = 0; i < F::NS; i++) {
-            int wk, wn;
-            if (!F::weights(i, &wk, &wn)) break;
-            if (DGRAD)
-                *(Line<float> *)&weight[b][wk][wn] = f.w[i];
-            else
-                for (int j = 0; j < 4; j++) weight[b][wk + j][wn] = f.w[i].v[j];
+    /* Loads the line at element `at`, which begins at offset() and advances by
+     * SIMT_BK, and channel n. */
+    __device__ __forceinline__ void fetch(const IgemmParams &p,
+                                          const ResidueClass &k, int at,
+                                          int64_t group, int n)
+    {
+        if (DGRAD && left <= 0) {
+            const Tap tap = tap_of(p, k, at);
+            left = p.k_channels - tap.channel;
+            from = weight_at<true, float>(p, tap, group, n);
+            if (at >= k.gemm_k) end = 0;
         }
-    };
-
-    auto multiply = [&](int b) {
+        const int first = DGRAD ? n : at;
+        v = {};
+        if constexpr (VEC) {
+            if (first < end) v = *(const Line<float> *)from;
+        } else {
 #pragma unroll
-        for (int kk = 0; kk < BK; kk++)
-            fragment.multiply(&source[b][kk][my], BM / 2, &weight[b][kk][nx]);
-    };
-    each_chunk<BK>(0, k.gemm_k, fetch, store, multiply,
-                   [&] { fragment.end_chain(); });
+            for (int j = 0; j < VEC_K; j++)
+                if (first + j < end) v.v[j] = from[j];
+        }
+        left -= SIMT_BK;
+        from += SIMT_BK * step;
+    }
 
-    for (int i = 0; i < TM; i++) {
-        int m = m0 + i / 4 * (BM / 2) + my + i % 4;
-        if (m >= k.positions) continue;
-        int64_t row = result_row(p, k, m);
-        for (int j = 0; j < TN; j++)
-            put_result(p, row, group, n0 + nx + j, fragment.sum[i][j]);
+    /* Stores the line, transposed in fprop. */
+    template <int WIDE>
+    __device__ __forceinline__ void store(float (&to)[SIMT_BK][WIDE]) const
+    {
+        if (!has_line()) return;
+        if constexpr (DGRAD) {
+            *(Line<float> *)&to[offset()][channel()] = v;
+        } else {
+#pragma unroll
+            for (int j = 0; j < VEC_K; j++)
+                to[offset() + j][channel()] = v.v[j];
+        }
+    }
+};
+
+/* Stores or adds four neighbouring channels n .. of a row, plus the bias. In
+ * f32 a result is one f32 tensor. */
+__device__ __forceinline__ void put_quad(const IgemmParams &p, int64_t row,
+                                         int64_t group, int n, const float *v)
+{
+    const int64_t c = group * p.gemm_n + n;
+    float *to = (float *)p.result.data + row * p.result_c + c;
+    Line<float> x;
+    for (int j = 0; j < VEC_K; j++)
+        x.v[j] = p.bias && n + j < p.gemm_n ? v[j] + p.bias[c + j] : v[j];
+    if (p.gemm_n % VEC_K == 0) {
+        if (n >= p.gemm_n) return;
+        if (!p.result.fresh) {
+            const Line<float> old = *(const Line<float> *)to;
+            for (int j = 0; j < VEC_K; j++) x.v[j] += old.v[j];
+        }
+        *(Line<float> *)to = x;
+    } else {
+        for (int j = 0; j < VEC_K; j++)
+            if (n + j < p.gemm_n) put(to + j, x.v[j], p.result.fresh);
     }
 }
 
-template <int BM, int BN, int TM, int TN>
+/* VEC: each line of the source and of the filter is one load; single elements
+ * take more registers. */
+template <class Tile, bool DGRAD, bool VEC>
+__global__ void __launch_bounds__(Tile::THREADS,
+                                  VEC ? Tile::BLOCKS : Tile::BLOCKS * 2 / 3)
+    igemm_f32_kernel(const __grid_constant__ IgemmParams p)
+{
+    enum { BM = Tile::BM, BN = Tile::BN };
+    SMEM(float, source, [2][SIMT_BK][BM + SIMT_PAD]);
+    SMEM(float, filter, [2][SIMT_BK][BN + SIMT_PAD]);
+    SMEM(RowOrigin, rows, [BM]);
+    const ResidueClass &k = p.cls[blockIdx.z];
+    const int m0 = (int)blockIdx.x * BM;
+    const int64_t group = blockIdx.y / p.tiles;
+    const int n0 = (int)(blockIdx.y % p.tiles) * BN;
+    if (m0 >= k.positions) return; // a smaller class: the whole block
+    for (int i = (int)threadIdx.x; i < BM; i += Tile::THREADS)
+        rows[i] = origin_of(k, m0 + i);
+    __syncthreads();
+
+    Tile tile;
+    SourceLines<Tile, VEC> s;
+    const int n = n0 + FilterLine<Tile, DGRAD, VEC>::channel();
+    FilterLine<Tile, DGRAD, VEC> w(p, k, group, n);
+    int at = 0;
+    auto fetch = [&] {
+        s.fetch(p, k, rows, at + s.offset(), group);
+        w.fetch(p, k, at + w.offset(), group, n);
+        at += SIMT_BK;
+    };
+    auto store = [&](int b) {
+        s.store(source[b]);
+        w.store(filter[b]);
+    };
+    tile.main_loop((k.gemm_k + SIMT_BK - 1) / SIMT_BK, source, filter, fetch,
+                   store);
+
+#pragma unroll
+    for (int i = 0; i < Tile::TM; i++) {
+        const int m = m0 + tile.row_of(i);
+        if (m >= k.positions) continue;
+        const int64_t row = result_row(p, k, m);
+#pragma unroll
+        for (int j = 0; j < Tile::TN; j += Tile::QUAD)
+            put_quad(p, row, group, n0 + tile.column_of(j), &tile.acc[i][j]);
+    }
+}
+
+template <class Tile>
 bool launch_simt(const ConvProblem *r, IgemmParams *p, int classes,
                  int positions)
 {
-    p->tiles = (int)ceil_div(p->gemm_n, BN);
-    dim3 launch_grid((unsigned)ceil_div(positions, BM),
+    p->tiles = (int)ceil_div(p->gemm_n, Tile::BN);
+    dim3 launch_grid((unsigned)ceil_div(positions, Tile::BM),
                      (unsigned)(p->tiles * r->win.groups), (unsigned)classes);
     cudaStream_t stream = gpu_stream(r->c->dev);
     bool vec = p->k_channels % 4 == 0 && (!p->dgrad || p->gemm_n % 4 == 0);
 
     if (p->dgrad && vec)
-        LAUNCH((igemm_f32_kernel<BM, BN, TM, TN, true, true>), launch_grid,
-               CONV_THREADS, 0, stream, *p);
+        LAUNCH((igemm_f32_kernel<Tile, true, true>), launch_grid, Tile::THREADS,
+               0, stream, *p);
     else if (p->dgrad)
-        LAUNCH((igemm_f32_kernel<BM, BN, TM, TN, true, false>), launch_grid,
-               CONV_THREADS, 0, stream, *p);
+        LAUNCH((igemm_f32_kernel<Tile, true, false>), launch_grid,
+               Tile::THREADS, 0, stream, *p);
     else if (vec)
-        LAUNCH((igemm_f32_kernel<BM, BN, TM, TN, false, true>), launch_grid,
-               CONV_THREADS, 0, stream, *p);
+        LAUNCH((igemm_f32_kernel<Tile, false, true>), launch_grid,
+               Tile::THREADS, 0, stream, *p);
     else
-        LAUNCH((igemm_f32_kernel<BM, BN, TM, TN, false, false>), launch_grid,
-               CONV_THREADS, 0, stream, *p);
+        LAUNCH((igemm_f32_kernel<Tile, false, false>), launch_grid,
+               Tile::THREADS, 0, stream, *p);
     return gpu_launched(p->dgrad ? "igemm_f32 dgrad" : "igemm_f32 fprop");
 }
 
@@ -109,7 +277,9 @@ bool launch_simt(const ConvProblem *r, IgemmParams *p, int classes,
 
 bool igemm_f32(const ConvProblem *r, IgemmParams *p, int classes, int positions)
 {
-    return p->gemm_n > 16
-               ? launch_simt<64, 64, 8, 4>(r, p, classes, positions)
-               : launch_simt<128, 16, 8, 2>(r, p, classes, positions);
+    if (p->gemm_n <= 16)
+        return launch_simt<SimtTile<128, 16, 4>>(r, p, classes, positions);
+    if (p->gemm_n <= 32)
+        return launch_simt<SimtTile<256, 32, 8>>(r, p, classes, positions);
+    return launch_simt<SimtTile<128, 64, 8>>(r, p, classes, positions);
 }

@@ -179,8 +179,9 @@ __device__ __forceinline__ void fill(const SmallCin &p, const BoxCoord &s,
     }
 }
 
-/* The accumulators of a warp, 32 positions by 32 filters; see Fragment in
- * conv.cuh. */
+/* The accumulators of a warp, 32 positions by 32 filters. A chain of
+ * float additions has at most CHAIN terms: `acc` is the current chain, `sum`
+ * the finished ones. */
 struct WarpTile {
     float acc[2][TILES][4] = {}, sum[2][TILES][4] = {};
 

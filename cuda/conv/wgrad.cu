@@ -1,64 +1,26 @@
-/* wgrad.cu -- wgrad: the launch of all precisions and the kernel in f32; see
- * wgrad.cuh for the product.
+/* wgrad.cu -- wgrad: the launch of all precisions; see wgrad.cuh for the
+ * product.
  *
- * Chunks of BK positions go through shared memory as in igemm_f32.cu. Positions
- * are divided into parts (split-K) by a number that depends on extents only, so
- * that layers of few channels fill a GPU too; the last block of a tile adds the
- * parts in double (grid_reduce.cuh), so results have the same bits in each run.
+ * Positions are divided into parts (split-K) by a number that depends on
+ * extents only, so that layers of few channels fill a GPU too; the last block
+ * of a tile adds the parts in double (grid_reduce.cuh), so results have the
+ * same bits in each run.
  *
- * Bound by arithmetic from 64 channels on, as igemm_f32.cu; with fewer channels
- * by reading the input once for each tile of taps. Groups of few channels:
- * direct.cu. */
+ * Groups of few channels: direct.cu. */
 #include "cuda/conv/conv.cuh"
 #include "cuda/conv/wgrad.cuh"
 
 namespace {
 
-enum {
-    TM = 8,
-    TN = 4,
-};
-
-/* One tile of w of one group, from one part of the positions. Threads load
- * along the channels (contiguous in memory) and compute 8 x 4 of the tile. */
-template <bool VEC>
-__global__ void __launch_bounds__(CONV_THREADS)
-    wgrad_f32_kernel(const __grid_constant__ WgradParams p)
+bool in_f32(const ConvProblem *r)
 {
-    typedef WgradLoad<float, VEC, VEC> F;
-    enum { BK = F::BK, TILE = WGRAD_TILE };
-    SMEM(float, output, [2][BK][TILE]);
-    SMEM(float, input, [2][BK][TILE]);
-    const WgradTile s = wgrad_tile_of(p);
-    const int t = (int)threadIdx.x;
-    const int my = t / (TILE / TN) * 4, nx = t % (TILE / TN) * TN;
-    SMEM(Column, columns, [VEC ? 1 : TILE]);
-    F f(p, s, columns);
-    Fragment<TM, TN> fragment;
-    auto fetch = [&](int at) { f.fetch(p, s, at); };
-    auto store = [&](int b) {
-#pragma unroll
-        for (int i = 0; i < F::LOADS; i++) {
-            const int row = F::row() + i * F::STEP;
-            *(Line<float> *)&output[b][row][F::first()] = f.g[i];
-            *(Line<float> *)&input[b][row][F::first()] = f.x[i];
-        }
-    };
+    return r->c->precision == PRECISION_f32;
+}
 
-    auto multiply = [&](int b) {
-#pragma unroll
-        for (int k = 0; k < BK; k++)
-            fragment.multiply(&output[b][k][my], TILE / 2, &input[b][k][nx]);
-    };
-    each_chunk<BK>(s.from, s.to, fetch, store, multiply,
-                   [&] { fragment.end_chain(); });
-
-    double own = 0;
-    for (int i = 0; i < TM; i++)
-        for (int j = 0; j < TN; j++)
-            own += store_wgrad(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
-                               fragment.sum[i][j]);
-    finish_wgrad(p, own);
+WgradTileSize tile_of(const ConvProblem *r)
+{
+    return in_f32(r) ? wgrad_f32_tile(r)
+                     : WgradTileSize{WGRAD_TILE, WGRAD_TILE, 512};
 }
 
 /* Elements of the (tap, input channel) axis of a group. */
@@ -69,23 +31,25 @@ int64_t gemm_n_of(const ConvProblem *r)
 
 int64_t tiles_of(const ConvProblem *r)
 {
-    return ceil_div(r->cout, WGRAD_TILE) * ceil_div(gemm_n_of(r), WGRAD_TILE) *
+    const WgradTileSize tile = tile_of(r);
+    return ceil_div(r->cout, tile.m) * ceil_div(gemm_n_of(r), tile.n) *
            r->win.groups;
 }
 
 int parts_of(const ConvProblem *r, int *part)
 {
-    return wgrad_split_k(r, tiles_of(r), WGRAD_STEP, part);
+    return wgrad_split_k(r, tiles_of(r), WGRAD_STEP, part, tile_of(r).fill);
 }
 
 } // namespace
 
 size_t conv_wgrad_bytes(const ConvProblem *r)
 {
+    const WgradTileSize tile = tile_of(r);
     int part, parts = parts_of(r, &part);
-    return parts > 1 ? (size_t)(tiles_of(r) * parts) * WGRAD_TILE * WGRAD_TILE *
-                           sizeof(float)
-                     : 0;
+    return parts > 1
+               ? (size_t)(tiles_of(r) * parts * tile.m * tile.n) * sizeof(float)
+               : 0;
 }
 
 // one for each tile
@@ -97,7 +61,6 @@ int conv_wgrad_sqnorm_parts(const ConvProblem *r)
 /* Queues the kernel of the call's precision. */
 static bool launch(const ConvProblem *r, const WgradParams *p, dim3 blocks)
 {
-    cudaStream_t stream = gpu_stream(r->c->dev);
     switch (r->c->precision) {
     case PRECISION_tf32:
         return wgrad_mma<PRECISION_tf32>(r, p, blocks);
@@ -106,14 +69,8 @@ static bool launch(const ConvProblem *r, const WgradParams *p, dim3 blocks)
     case PRECISION_f16:
         return wgrad_mma<PRECISION_f16>(r, p, blocks);
     default:
-        break;
+        return wgrad_f32(r, p, blocks);
     }
-
-    if (r->cin % 4 == 0 && r->cout % 4 == 0)
-        LAUNCH((wgrad_f32_kernel<true>), blocks, CONV_THREADS, 0, stream, *p);
-    else
-        LAUNCH((wgrad_f32_kernel<false>), blocks, CONV_THREADS, 0, stream, *p);
-    return gpu_launched("wgrad_f32");
 }
 
 bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
@@ -121,6 +78,7 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
 {
     if (!countable(r->c, rows(r->input)) || !countable(r->c, rows(r->output)))
         return false;
+    const WgradTileSize tile = tile_of(r);
     WgradParams p = {};
     int parts = parts_of(r, &p.part);
     const int32_t *count = &r->output.d;
@@ -134,7 +92,7 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
     p.win = r->win, p.size = r->input;
     p.output_c = r->output.c, p.cin = r->cin, p.cout = r->cout;
     p.gemm_n = (int)gemm_n_of(r);
-    p.mtiles = (int)ceil_div(r->cout, WGRAD_TILE);
+    p.mtiles = (int)ceil_div(r->cout, tile.m);
     p.positions = (int)rows(r->output);
     p.grid_reduce = grid_reduce_of(parts, tiles_of(r));
     p.parts = (float *)scratch;
@@ -147,7 +105,7 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
         p.axis[i] = divisor(count[i]);
         p.k[i] = divisor(r->win.k[i]);
     }
-    dim3 blocks((unsigned)ceil_div(p.gemm_n, WGRAD_TILE),
+    dim3 blocks((unsigned)ceil_div(p.gemm_n, tile.n),
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
 
     // dw, and its parts, written and read

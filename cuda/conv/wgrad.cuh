@@ -5,10 +5,11 @@
  *
  * The rows of the product are the output channels of a group, its columns the
  * (tap, input channel) axis, which is contiguous in w, and its k axis the
- * output positions of all samples. A block computes 64 x 64 of w from one part
- * of the positions (split-K, wgrad_split_k); the last block of a tile adds the
- * parts in double. wgrad.cu multiplies in f32, igemm_mma.cuh on tensor cores; T
- * is the type of input and output in memory. */
+ * output positions of all samples. A block computes a tile of w, WGRAD_TILE x
+ * WGRAD_TILE unless BM and BN say otherwise, from one part of the positions
+ * (split-K, wgrad_split_k); the last block of a tile adds the parts in double.
+ * wgrad_f32.cu multiplies in f32, igemm_mma.cuh on tensor cores; T is the type
+ * of input and output in memory. */
 #ifndef SEG_CUDA_CONV_WGRAD_H
 #define SEG_CUDA_CONV_WGRAD_H
 #include "cuda/conv/conv.cuh"
@@ -41,7 +42,7 @@ struct WgradParams {
     int mtiles;
     int positions, part;    // output positions; positions of a part
     GridReduce grid_reduce; // over the parts of a tile
-    float *parts;           // (tiles, parts, WGRAD_TILE, WGRAD_TILE)
+    float *parts;           // (tiles, parts, BM, BN)
     unsigned *counters;
     Divisor axis[3], channels, k[3];
     bool fresh;
@@ -53,12 +54,13 @@ struct WgradTile {
     int m0, n0, from, to;
 };
 
+template <int BM = WGRAD_TILE, int BN = WGRAD_TILE>
 static __device__ __forceinline__ WgradTile wgrad_tile_of(const WgradParams &p)
 {
     WgradTile s;
     s.group = blockIdx.y / p.mtiles;
-    s.m0 = (int)(blockIdx.y % p.mtiles) * WGRAD_TILE;
-    s.n0 = (int)blockIdx.x * WGRAD_TILE;
+    s.m0 = (int)(blockIdx.y % p.mtiles) * BM;
+    s.n0 = (int)blockIdx.x * BN;
     s.from = (int)blockIdx.z * p.part;
     s.to = s.from + p.part < p.positions ? s.from + p.part : p.positions;
     return s;
@@ -283,16 +285,17 @@ static __device__ __forceinline__ void norm_operands(
     }
 }
 
+template <int BM, int BN>
 static __device__ __forceinline__ float *wgrad_part(const WgradParams &p,
                                                     int part)
 {
     const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
-    return p.parts + ((int64_t)tile * p.grid_reduce.parts + part) * WGRAD_TILE *
-                         WGRAD_TILE;
+    return p.parts + ((int64_t)tile * p.grid_reduce.parts + part) * BM * BN;
 }
 
 /* Stores element (m, n) of the tile to dw, or to the block's part of the tile;
  * ignores elements outside of w. Returns the square of the value in dw. */
+template <int BM = WGRAD_TILE, int BN = WGRAD_TILE>
 static __device__ __forceinline__ double store_wgrad(const WgradParams &p,
                                                      const WgradTile &s, int m,
                                                      int n, float v)
@@ -300,8 +303,8 @@ static __device__ __forceinline__ double store_wgrad(const WgradParams &p,
     if (s.m0 + m >= p.cout || s.n0 + n >= p.gemm_n) return 0;
     const bool whole = p.grid_reduce.parts == 1;
     float *to = whole ? p.out + (s.group * p.cout + s.m0) * p.gemm_n + s.n0
-                      : wgrad_part(p, (int)blockIdx.z);
-    to += m * (whole ? p.gemm_n : (int)WGRAD_TILE) + n;
+                      : wgrad_part<BM, BN>(p, (int)blockIdx.z);
+    to += m * (whole ? p.gemm_n : BN) + n;
     put(to, v, !whole || p.fresh);
     return whole ? square_of(*to) : 0;
 }
@@ -316,17 +319,18 @@ static __device__ __forceinline__ void store_tile_sqnorm(const WgradParams &p,
 
 /* The reduction of split-K: the last block of a tile adds its parts and stores
  * dw. Not inlined, so that the main loop has all registers. */
-static inline __device__ __attribute__((noinline)) void reduce_wgrad_parts(
+template <int BM, int BN>
+static __device__ __attribute__((noinline)) void reduce_wgrad_parts(
     const WgradParams &p)
 {
-    enum { SIZE = WGRAD_TILE * WGRAD_TILE };
-    const WgradTile s = wgrad_tile_of(p);
+    enum { SIZE = BM * BN };
+    const WgradTile s = wgrad_tile_of<BM, BN>(p);
     double own = 0;
     auto add = [&](int first, int step, int count, bool all) {
-        float *parts = wgrad_part(p, first);
+        float *parts = wgrad_part<BM, BN>(p, first);
         // four neighbouring elements a thread
-        for (int i = (int)threadIdx.x * 4; i < SIZE; i += CONV_THREADS * 4) {
-            const int m = s.m0 + i / WGRAD_TILE, n = s.n0 + i % WGRAD_TILE;
+        for (int i = (int)threadIdx.x * 4; i < SIZE; i += (int)blockDim.x * 4) {
+            const int m = s.m0 + i / BN, n = s.n0 + i % BN;
             double sum[4];
             if (m >= p.cout || n >= p.gemm_n) continue;
             strided_sum_four(parts + i, (int64_t)step * SIZE, count, sum);
@@ -346,14 +350,24 @@ static inline __device__ __attribute__((noinline)) void reduce_wgrad_parts(
 
 /* Call it after store_wgrad for the whole tile. own: the sum of the squares
  * that store_wgrad returned to this thread. */
+template <int BM = WGRAD_TILE, int BN = WGRAD_TILE>
 static __device__ __forceinline__ void finish_wgrad(const WgradParams &p,
                                                     double own)
 {
     if (p.grid_reduce.parts > 1)
-        reduce_wgrad_parts(p);
+        reduce_wgrad_parts<BM, BN>(p);
     else
         store_tile_sqnorm(p, own);
 }
+
+/* The extents of a tile of dw, and the blocks that fill any GPU with them. */
+struct WgradTileSize {
+    int m, n, fill;
+};
+
+/* In wgrad_f32.cu: queues the kernel; the tile for a problem in f32. */
+bool wgrad_f32(const ConvProblem *r, const WgradParams *p, dim3 blocks);
+WgradTileSize wgrad_f32_tile(const ConvProblem *r);
 
 /* In igemm_mma_bf16.cu, _f16.cu, _tf32.cu: queues the kernel. */
 template <Precision P>

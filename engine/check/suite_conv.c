@@ -138,16 +138,16 @@ static void draw_winograd(Draw *d, OpCase *c)
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co};
 }
 
-/* Cases for the tiles of cuda/conv/igemm_f32.cu: 64 positions by 64 filters, or
- * 128 by 16, chunks of 16 of the k axis, chains of 512; and of wgrad.cu: 64 by
- * 64, chunks of 16 positions, partial sums of 1024. One kind per case, in
- * turn. */
+/* Cases for the tiles of cuda/conv/igemm_f32.cu: 128 positions by 64 filters,
+ * 256 by 32, or 128 by 16, chunks of 8 of the k axis, chains of 512; and of
+ * wgrad_f32.cu: 64 or 32 filters by 128 or 64 by 16, chunks of 8 positions,
+ * partial sums of 1024. One kind per case, in turn. */
 static void draw_conv_tiles(Draw *d, OpCase *c)
 {
     switch (d->sample % 8) {
-    case 0: // the wide tile
-        draw_line(d, c, draw_edge(d, PICK(d, 64, 128)), draw_int(d, 4, 7),
-                  draw_edge(d, 64), 3);
+    case 0: // the wide tiles
+        draw_line(d, c, draw_edge(d, PICK(d, 128, 256)), draw_int(d, 4, 9),
+                  draw_edge(d, PICK(d, 32, 64)), 3);
         break;
     case 1: // the narrow tile
         draw_line(d, c, draw_edge(d, PICK(d, 128, 256)), draw_edge(d, 16),
@@ -172,8 +172,9 @@ static void draw_conv_tiles(Draw *d, OpCase *c)
                   PICK(d, 5, 8), draw_int(d, 1, 3));
         break;
     case 6: // the tile of wgrad
-        draw_line(d, c, draw_edge(d, PICK(d, 16, 32)), draw_edge(d, 64),
-                  draw_edge(d, 64), 1);
+        draw_line(d, c, draw_edge(d, PICK(d, 16, 32)),
+                  draw_edge(d, PICK(d, 16, 128)), draw_edge(d, PICK(d, 32, 64)),
+                  1);
         break;
     default: // the sum over dy for the bias gradient
         if (draw_bool(d))
