@@ -11,14 +11,13 @@ enum {
     FOLD_THREADS = 256,
     FOLD_LOADS = 8, // of a thread, in flight
     MOST_BUFFERS = 4,
-    THIN = 16,      // channels of a row of a thin operand
-    MOST_HALOS = 4, // of a block, with one tap each
-    FEW_LINES = 8,  // of a box of many halos, so that four boxes are in memory
+    THIN = 16,     // channels of a row of a thin operand
+    FEW_LINES = 8, // of a box of many halos, so that several are in memory
 };
 
 /* Where the results of the tiles belong in dw. The tile of a block is (set of
- * taps, chunk of b, tile of a). A set has rows x columns of taps: of a group,
- * or of four groups of one tap. */
+ * taps, chunk of b, tile of a). A set has rows x columns of taps: of a group
+ * with one halo, or of groups of one tap. */
 struct WgradTiles {
     float *dw;
     bool fresh;
@@ -273,16 +272,24 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
             B_ROW == 32 ? SWIZZLE_32 : SWIZZLE_128);
         float d[N / 2];
         int last = -1; // the buffer that products in flight read
+        bool adds = false;
         int i = work_of(p, w).first;
         do {
+            // where the products are faster than the loads, the next load need
+            // not wait for the next box
+            if (last >= 0 &&
+                !__any_sync(~0u, mbarrier_test(seen + r.at, r.phase))) {
+                wgmma_wait<0>();
+                if (threadIdx.x % WARP == 0) mbarrier_arrive(m.empty + last, 1);
+                last = -1;
+            }
             mbarrier_wait(seen + r.at, r.phase);
             uint64_t a = wgmma_advance(a0, (uint32_t)(r.at * m.room));
             uint64_t b = wgmma_advance(b0, (uint32_t)(r.at * m.room));
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < STEPS; k++) {
-                WgmmaProduct<N, D, true, true>::issue(d, a, b,
-                                                      (last >= 0) | (k > 0));
+                WgmmaProduct<N, D, true, true>::issue(d, a, b, adds | (k > 0));
                 a = wgmma_advance(a, 16 * SM90_ROW);
                 b = wgmma_advance(b, 2 * p.b_stride); // two lines on
             }
@@ -290,7 +297,7 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
             wgmma_wait<1>();
             if (last >= 0 && threadIdx.x % WARP == 0)
                 mbarrier_arrive(m.empty + last, 1);
-            last = r.at;
+            last = r.at, adds = true;
             r.next(p.buffers);
         } while ((i += p.splits) < p.boxes);
         wgmma_wait<0>();
@@ -438,7 +445,7 @@ struct Shape90 {
     bool stores;         // the tiles go to dw, without a sum over splits
     size_t padded_bytes; // of a thin operand's copy
     int gemm_n;          // columns of a product
-    int lines, halos, rows, columns, a_chunks, warpgroups;
+    int lines, sets, halos, rows, columns, a_chunks, warpgroups;
     int tiles, a_tiles, splits, shares, fold_blocks, count;
 };
 
@@ -454,18 +461,41 @@ Sides sides_of(const ConvProblem *r, const Shape90 &s)
                    : sm90_side(sm90_border(r, true), r->cin, size)};
 }
 
-/* Sets the shape of a set of taps, 3 x 3 or 2 x 2. False: there are others. */
+/* Sets the shape of a set of taps, 3 x 3 or 2 x 2, and the halos that have
+ * them. False: the taps do not fill sets. */
 bool set_taps(const Sm90Taps *taps, Shape90 *s)
 {
-    s->rows = taps->span_h + 1, s->columns = taps->span_w + 1, s->halos = 1;
+    s->rows = taps->span_h + 1, s->columns = s->pairs ? 3 : taps->span_w + 1;
+    s->sets = taps->groups, s->halos = 1;
+    bool fills = s->rows == s->columns && (s->rows == 2 || s->rows == 3);
     for (int i = 0; i < taps->groups; i++)
-        if (taps->group[i].count != s->rows * s->columns) return false;
-    if (s->pairs)
-        s->columns = 3;
-    else if (s->rows * s->columns == 1 && taps->groups % MOST_HALOS == 0)
-        // windows that do not overlap: a halo has one tap
-        s->rows = s->columns = 2, s->halos = MOST_HALOS;
-    return s->rows == s->columns && (s->rows == 2 || s->rows == 3);
+        fills = fills &&
+                taps->group[i].count == s->rows * (s->pairs ? 1 : s->columns);
+    if (fills || s->pairs) return fills;
+
+    // of other groups a halo has one tap
+    s->rows = s->columns = taps->taps % 9 == 0 ? 3 : 2;
+    s->halos = s->rows * s->columns, s->sets = taps->taps / s->halos;
+    return taps->taps % s->halos == 0 && taps->taps <= SM90_GROUPS;
+}
+
+/* Gives each tap a group and a halo of its own. */
+void halo_each_tap(Sm90Boxes *boxes)
+{
+    Sm90Taps *taps = &boxes->taps;
+    Sm90Group group[SM90_GROUPS];
+    for (int i = 0; i < taps->groups; i++) {
+        const Sm90Group &g = taps->group[i];
+        for (int k = g.first; k < g.first + g.count; k++) {
+            group[k] = g;
+            group[k].w = (int8_t)(g.w + taps->tap[k].w);
+            group[k].h = (int8_t)(g.h + taps->tap[k].h);
+            group[k].first = (uint8_t)k, group[k].count = 1;
+        }
+    }
+    memcpy(taps->group, group, sizeof group);
+    taps->groups = taps->taps, taps->span_h = taps->span_w = 0;
+    boxes->halo_h = boxes->grid.box_h, boxes->pitch = SM90_BOX_W;
 }
 
 /* False: the family does not take the problem. */
@@ -481,7 +511,7 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
     const Sm90Side out = sides.a, in = sides.b;
     s->a_chunks = s->rows == 2 && !s->thin && out.chunks % 2 == 0 ? 2 : 1;
     s->lines = SM90_LINES;
-    if (s->rows == 2 && !s->thin && (s->halos > 1 || s->a_chunks == 1))
+    if (!s->thin && (s->halos > 1 || (s->rows == 2 && s->a_chunks == 1)))
         s->lines = FEW_LINES;
     const char *e =
         getenv(s->halos > 1 ? "SEG_WGRAD_LINES2" : "SEG_WGRAD_LINES4");
@@ -489,12 +519,13 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
     if (s->lines < SM90_LINES &&
         !sm90_boxes_of(r, false, s->pairs, s->lines, &s->boxes))
         return false;
+    if (s->halos > 1) halo_each_tap(&s->boxes);
     // the four positions around a pair, of 32 channels each
     s->gemm_n = s->pairs ? 128 : s->columns * in.size;
     s->warpgroups = s->rows * s->a_chunks;
     if (s->thin) s->padded_bytes = (size_t)rows(r->input) * 2 * THIN;
     s->a_tiles = out.chunks / s->a_chunks;
-    s->tiles = s->a_tiles * in.chunks * (s->boxes.taps.groups / s->halos);
+    s->tiles = s->a_tiles * in.chunks * s->sets;
     s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->boxes.count));
     s->stores = s->splits == 1 && !s->pairs && !s->thin;
     s->count = s->tiles * s->warpgroups * s->gemm_n / 8 * 128;
@@ -523,6 +554,8 @@ bool launch(const ConvProblem *r, const Shape90 &s, const WgradParams90 &p,
         return launch_as<48, 3, 3, 32, 32, D>(r, p, blocks, shared);
     if (s.thin) return launch_as<32, 2, 2, 32, 32, D>(r, p, blocks, shared);
     if (s.pairs) return launch_as<128, 3, 3, 128, 32, D>(r, p, blocks, shared);
+    if (s.rows == 3 && s.lines == FEW_LINES)
+        return launch_as<192, 3, 3, 128, FEW_LINES, D>(r, p, blocks, shared);
     if (s.rows == 3)
         return launch_as<192, 3, 3, 128, 32, D>(r, p, blocks, shared);
     if (s.a_chunks == 1)
@@ -597,7 +630,8 @@ static void place_boxes(const Shape90 &s, int row, WgradParams90 *p)
     p->b_stride = (uint32_t)(p->pitch * row);
     p->b_leading = (uint32_t)row;
     p->row = (int)p->b_stride * sm90_planes(p->grid);
-    if (s.halos > 1) p->b_leading = (uint32_t)p->b_room, p->row = 2 * p->b_room;
+    if (s.halos > 1)
+        p->b_leading = (uint32_t)p->b_room, p->row = s.columns * p->b_room;
     p->b_offset = s.pairs ? SM90_ROW / 2 : 0;
     memcpy(p->group, boxes.taps.group, sizeof p->group);
     p->b_classes = boxes.taps.source_classes;

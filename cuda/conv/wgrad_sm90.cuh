@@ -1,5 +1,4 @@
-/* wgrad_sm90.cuh -- wgrad on Hopper GPUs, for windows of 3 positions with
- * stride 1 and of 4 or 2 with stride 2 along height and width.
+/* wgrad_sm90.cuh -- wgrad on Hopper GPUs, for windows of 4 n or 9 n taps.
  *
  * The GEMM of a block: rows are 64 (or 2 x 64) channels of `output`, columns
  * are taps x 64 channels of `input`, and the k axis runs over the positions of
@@ -8,8 +7,9 @@
  * columns of neighbouring taps along w are the same rows of the halo, moved by
  * one position, so one product has 3 (or 2) taps x 64 columns. A warpgroup has
  * one tap along h and 64 rows; the block one (tap along d, residue class).
- * Windows of 2 do not overlap: a halo serves one tap, and a block has the halos
- * of four residue classes, as 2 x 2 taps.
+ * This serves windows of 3 positions with stride 1 and of 4 with stride 2 along
+ * height and width. Of other windows a halo serves one tap, and a block has the
+ * halos of 3 x 3 or 2 x 2 taps one behind the other.
  *
  * A block sums its share of the boxes in registers. Several shares (split-K) go
  * to the workspace, and a second kernel adds them in their order; one share
