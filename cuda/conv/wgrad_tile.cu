@@ -1,5 +1,5 @@
 /* wgrad_tile.cu -- the choice of tap sets, boxes and split-K for
- * wgrad_tile.cuh, its launch, and the sum of its shares.
+ * wgrad_tile.cuh, its launch, and the sum of its parts.
  *
  * All choices depend on extents alone, so a result has the same bits in each
  * run. */
@@ -18,7 +18,7 @@ enum {
     FOLD_THREADS = 256,
 };
 
-/* Adds the shares of dw in their order, in double; four neighbouring elements a
+/* Adds the parts of dw in their order, in double; four neighbouring elements a
  * thread. `threads` threads share the parts of four elements. Bound by
  * memory. */
 __global__ void __launch_bounds__(FOLD_THREADS)
@@ -59,11 +59,11 @@ __global__ void __launch_bounds__(FOLD_THREADS)
 
 /* Neighbouring taps of a tap group, on each axis: the group, its first tap, the
  * number of taps. */
-struct Part {
+struct TapBox {
     int group[3], first[3], count[3];
 };
 
-int taps_of(const Part &s)
+int taps_of(const TapBox &s)
 {
     return s.count[0] * s.count[1] * s.count[2];
 }
@@ -71,25 +71,25 @@ int taps_of(const Part &s)
 /* The sets of a window. */
 struct Sets {
     IgemmAxis<TILE_GROUPS> axis[3];
-    Part part[WGRAD_TILE_SETS * WGRAD_TILE_TAPS];
-    int first[WGRAD_TILE_SETS + 1]; // part of each set
+    TapBox tap_box[WGRAD_TILE_SETS * WGRAD_TILE_TAPS];
+    int first[WGRAD_TILE_SETS + 1]; // box of each set
     int count;
     WgradTileShape tile;
     int reach[3]; // largest shift of a tap in a halo
-    int groups;   // parts of a set, at most
+    int groups;   // boxes of a set, at most
 };
 
-/* Adds a part to the last set, or to a new one. False: too many sets. */
-bool add_part(const Part &s, int *taps, Sets *to)
+/* Adds taps to the last set, or to a new one. False: too many sets. */
+bool add_tap_box(const TapBox &s, int *taps, Sets *to)
 {
     int &end = to->first[to->count];
     if (*taps + taps_of(s) > to->tile.taps) {
         if (to->count == WGRAD_TILE_SETS) return false;
         to->first[to->count + 1] = end;
         to->count++, *taps = 0;
-        return add_part(s, taps, to);
+        return add_tap_box(s, taps, to);
     }
-    to->part[end++] = s;
+    to->tap_box[end++] = s;
     *taps += taps_of(s);
     to->groups = (int)most(to->groups, end - to->first[to->count - 1]);
     for (int a = 0; a < 3; a++) {
@@ -113,13 +113,13 @@ bool sets_of(const ConvProblem *r, const WgradTileShape &tile, Sets *to)
         if (!tap_groups_of(x, &to->axis[a])) return false;
     }
 
-    int used = taps; // of the last set: the first part begins one
+    int used = taps; // of the last set: the first box begins one
     const auto &x = to->axis;
     for (int i = 0; i < x[0].groups * x[1].groups * x[2].groups; i++) {
-        Part s = {{i / x[2].groups / x[1].groups, i / x[2].groups % x[1].groups,
-                   i % x[2].groups},
-                  {},
-                  {}};
+        TapBox s = {{i / x[2].groups / x[1].groups,
+                     i / x[2].groups % x[1].groups, i % x[2].groups},
+                    {},
+                    {}};
         int cut[3], count[3], left = taps;
         for (int a = 2; a >= 0; a--) {
             count[a] = x[a].group[s.group[a]].count;
@@ -134,7 +134,7 @@ bool sets_of(const ConvProblem *r, const WgradTileShape &tile, Sets *to)
                         s.first[a] = first[a];
                         s.count[a] = (int)least(cut[a], count[a] - first[a]);
                     }
-                    if (!add_part(s, &used, to)) return false;
+                    if (!add_tap_box(s, &used, to)) return false;
                 }
     }
     return true;
@@ -179,24 +179,24 @@ bool set_taps(const Sets &s, const Window *g, WgradTileParams *p)
     for (int i = 0; i < s.count; i++) {
         TapSet *to = &p->set[i];
         for (int k = s.first[i]; k < s.first[i + 1]; k++, to->groups++) {
-            const Part &part = s.part[k];
+            const TapBox &box = s.tap_box[k];
             for (int a = 0; a < 3; a++) {
-                const IgemmTaps &x = s.axis[a].group[part.group[a]];
+                const IgemmTaps &x = s.axis[a].group[box.group[a]];
                 const int origin =
-                    x.origin + part.first[a] * x.step * p->step[a];
+                    x.origin + box.first[a] * x.step * p->step[a];
                 to->origin[to->groups][a] = (int16_t)origin;
                 if (to->origin[to->groups][a] != origin) return false;
             }
-            for (int t = 0; t < taps_of(part); t++, to->taps++) {
-                const int at[3] = {t / part.count[2] / part.count[1],
-                                   t / part.count[2] % part.count[1],
-                                   t % part.count[2]};
+            for (int t = 0; t < taps_of(box); t++, to->taps++) {
+                const int at[3] = {t / box.count[2] / box.count[1],
+                                   t / box.count[2] % box.count[1],
+                                   t % box.count[2]};
                 int move = 0, number = 0;
                 for (int a = 0; a < 3; a++) {
-                    const IgemmTaps &x = s.axis[a].group[part.group[a]];
+                    const IgemmTaps &x = s.axis[a].group[box.group[a]];
                     move = move * (int)p->halo[a].by + at[a] * x.step;
                     number = number * g->k[a] + x.first +
-                             (part.first[a] + at[a]) * x.every;
+                             (box.first[a] + at[a]) * x.every;
                 }
                 to->move[to->taps] =
                     (uint16_t)(move + to->groups * p->halo_rows);
@@ -211,8 +211,8 @@ bool set_taps(const Sets &s, const Window *g, WgradTileParams *p)
 struct WgradTileRun {
     WgradTileParams p;
     WgradTileShape tile;
-    int tiles, blocks, shares; // blocks and shares for a tile
-    size_t padded_bytes;       // of the input's copy with padded channels
+    int tiles, blocks, parts; // blocks and parts of a tile
+    size_t padded_bytes;      // of the input's copy with padded channels
     size_t shared;
     int fold_threads, fold_blocks;
 };
@@ -366,9 +366,9 @@ bool run_of(const ConvProblem *r, bool norm_bwd, WgradTileRun *o)
     p.groups = divisor(r->win.groups);
     o->tile = s.tile, o->tiles = m * n * r->win.groups * s.count;
     o->blocks = blocks_of(r, *o);
-    o->shares = o->blocks * wgrad_tile_k_warps(s.tile.channels);
+    o->parts = o->blocks * wgrad_tile_k_warps(s.tile.channels);
     o->shared = (size_t)shared_of(r, s.tile.channels, &p);
-    o->fold_threads = o->shares >= 32 ? 8 : o->shares >= 8 ? 4 : 1;
+    o->fold_threads = o->parts >= 32 ? 8 : o->parts >= 8 ? 4 : 1;
     o->fold_blocks =
         (int)ceil_div(p.part_size / 4, FOLD_THREADS / o->fold_threads);
     return o->blocks <= UINT16_MAX;
@@ -382,10 +382,10 @@ WgradTileFit wgrad_tile_fit(const ConvProblem *r, bool norm_bwd)
     WgradTileFit f = {};
     f.takes = run_of(r, norm_bwd, &o);
     if (!f.takes) return f;
-    f.sqnorm_parts = o.shares == 1 ? o.tiles : o.fold_blocks;
+    f.sqnorm_parts = o.parts == 1 ? o.tiles : o.fold_blocks;
     f.workspace = o.padded_bytes;
-    if (o.shares > 1)
-        f.workspace += (size_t)(o.p.part_size * o.shares) * sizeof(float);
+    if (o.parts > 1)
+        f.workspace += (size_t)(o.p.part_size * o.parts) * sizeof(float);
     return f;
 }
 
@@ -405,14 +405,15 @@ bool wgrad_tile_run(const ConvProblem *r, const Source &input,
         workspace = (char *)workspace + o.padded_bytes;
     }
     p.parts = (float *)workspace, p.dw = dw, p.fresh = fresh;
-    if (o.shares == 1) p.sqnorm = sqnorm;
+    if (o.parts == 1) p.sqnorm = sqnorm;
     const double dw_bytes =
         (double)p.part_size * sizeof(float) * (fresh ? 1 : 2);
-    const double part_bytes = (double)p.part_size * o.shares * sizeof(float);
+    const double all_parts_bytes =
+        (double)p.part_size * o.parts * sizeof(float);
     moves(conv_operand_bytes(r,
                              numel(r->input) + numel(r->output) *
                                                    (p.norm_bwd.table ? 2 : 1)) +
-              (o.shares == 1 ? dw_bytes : part_bytes),
+              (o.parts == 1 ? dw_bytes : all_parts_bytes),
           conv_flops(r));
     const dim3 blocks((unsigned)o.tiles, (unsigned)o.blocks);
     bool ok;
@@ -426,11 +427,11 @@ bool wgrad_tile_run(const ConvProblem *r, const Source &input,
     default:
         ok = wgrad_tile_launch<PRECISION_f16>(r, o.tile, p, blocks, o.shared);
     }
-    if (!ok || o.shares == 1) return ok;
+    if (!ok || o.parts == 1) return ok;
 
-    moves(part_bytes + dw_bytes);
+    moves(all_parts_bytes + dw_bytes);
     LAUNCH(wgrad_tile_fold_kernel, (unsigned)o.fold_blocks, FOLD_THREADS, 0,
-           gpu_stream(r->c->dev), p.parts, o.shares, p.part_size,
-           o.fold_threads, dw, fresh, sqnorm);
-    return gpu_launched("wgrad_tile, sum of shares");
+           gpu_stream(r->c->dev), p.parts, o.parts, p.part_size, o.fold_threads,
+           dw, fresh, sqnorm);
+    return gpu_launched("wgrad_tile, sum of split-K");
 }

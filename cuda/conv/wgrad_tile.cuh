@@ -3,11 +3,11 @@
  * product, and all other problems.
  *
  * A block computes 64 filters by some channels of `input` for all taps of a tap
- * set, from a share of the boxes of output positions (split-K). For each box it
+ * set, from a part of the boxes of output positions (split-K). For each box it
  * loads the rows of `output` and the halos of `input` once; then every tap
  * multiplies the same rows of `output` by the halo, shifted by the tap. The
  * sums of all taps stay in registers over all boxes. A second kernel,
- * wgrad_tile_fold_kernel, adds the shares in their order.
+ * wgrad_tile_fold_kernel, adds the parts in their order.
  *
  * A tap set is made of tap groups (tap_groups.cuh), each with a halo of its
  * own: a window of 2 with stride 2 has four groups of one tap in one set.
@@ -41,15 +41,15 @@ struct TapSet {
 };
 
 /* Arguments of a launch. blockIdx.x: tile of dw, which is (tap set, group,
- * channels of `input`, filters); y: share of the boxes. */
+ * channels of `input`, filters); y: part of the boxes. */
 struct WgradTileParams {
     TapSet set[WGRAD_TILE_SETS];
     Source input, output;
     NormBwd norm_bwd; // of `output`; table NULL: none
-    // with one share the block stores to dw, else the shares are added later
-    float *dw, *parts; // parts: (shares, dw)
+    // with one part the block stores to dw, else the parts are added later
+    float *dw, *parts; // parts: (parts, dw)
     bool fresh;        // dw is stored, else added to
-    double *sqnorm;    // of one share: a partial sum of squares of dw for each
+    double *sqnorm;    // of one part: a partial sum of squares of dw for each
                        // block, or NULL
     int64_t part_size;
     int input_c, output_c; // channels of all groups
@@ -89,7 +89,7 @@ bool wgrad_tile_run(const ConvProblem *r, const Source &input,
 /* The tile of dw that a block computes: WGRAD_TILE_FILTERS by `channels` of
  * `input`, for a set of at most `taps` taps. Eight warps: two along the
  * filters, at most four along the channels; if there are fewer, the others
- * share the positions of each box (`k_warps`) and sum them in shares of their
+ * share the positions of each box (`k_warps`) and sum them in parts of their
  * own. */
 struct WgradTileShape {
     int taps, channels;

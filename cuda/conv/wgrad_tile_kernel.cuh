@@ -17,8 +17,8 @@
  * Counted for 3x3 in 16 bits: a warp reads 185 bytes of shared memory for each
  * mma. From L2 a box of 8x16 loads 28 KB for 4.7 MFLOP, 171 FLOP a byte.
  *
- * An accumulator adds one product of 16 (tf32: 8) positions an mma; a share has
- * at most CHAIN of them, and the fold adds shares in double. */
+ * An accumulator adds one product of 16 (tf32: 8) positions an mma; a part has
+ * at most CHAIN of them, and the fold adds parts in double. */
 #ifndef SEG_CUDA_CONV_WGRAD_TILE_KERNEL_H
 #define SEG_CUDA_CONV_WGRAD_TILE_KERNEL_H
 #include "cuda/conv/wgrad_tile.cuh"
@@ -336,7 +336,7 @@ __device__ __forceinline__ void wgrad_bases(const WgradTileParams &p,
 /* The coordinates of a block. */
 struct WgradCoord {
     int m0, n0, group, set; // first filter and channel in the group
-    int from, boxes;        // of the share
+    int from, boxes;        // of the block's part
 };
 
 template <int CHANNELS>
@@ -355,7 +355,7 @@ __device__ __forceinline__ WgradCoord wgrad_coord(const WgradTileParams &p)
 }
 
 /* Stores the sums of a warp, filters wm .. +31 and channels wn .. of the tile:
- * to dw if the block has all boxes, else to the block's share of dw. Returns
+ * to dw if the block has all boxes, else to the block's part of dw. Returns
  * the sum of the squares of this thread's values in dw. */
 template <int WARPS_K, int TAPS, int OWN>
 __device__ __forceinline__ double store_sums(

@@ -18,7 +18,7 @@ static const Case cases[] = {
     {{2, {1, 1, 17, 33, 40}, 64, 3, 1, 1, 1, 1}, OP_conv, 1},
     // boxes of several samples, no multiple of the samples
     {{2, {7, 1, 3, 4, 32}, 40, 3, 1, 1, 1, 1}, OP_conv, 1},
-    // several shares of the boxes
+    // several parts of the boxes (split-K)
     {{2, {2, 1, 33, 40, 16}, 8, 3, 1, 0, 2, 1}, OP_conv, 1},
     // three tap sets, one for each tap along d; sets of five taps
     {{3, {1, 4, 6, 9, 16}, 24, 3, 1, 1, 1, 1}, OP_conv, 1},
