@@ -15,6 +15,7 @@
 #include "cuda/conv/upconv_head.cuh"
 #include "cuda/conv/wgrad_sm90.cuh"
 #include "cuda/conv/wgrad_tile.cuh"
+#include <stdlib.h>
 
 namespace {
 
@@ -231,6 +232,8 @@ bool run_igemm_sm90(const ConvRun *o)
 
 bool takes_wgrad_sm90(const ConvProblem *r, ConvChoice *out)
 {
+    if (getenv("SEG_THIN_TILE") && r->cin <= 16 && !wants_dx(r->c))
+        return false;
     const WgradSm90Fit f = wgrad_sm90_fit(r);
     out->workspace = f.workspace, out->sqnorm_parts = f.sqnorm_parts;
     return f.takes;
