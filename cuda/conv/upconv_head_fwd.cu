@@ -47,7 +47,7 @@ static_assert(CELLS == WARPS * 16, "an mma tile of cells for each warp");
 
 /* Offsets in bytes of the parts of shared memory. */
 struct Layout {
-    int x, carried, norm, rows, taps, result, bytes; // from 0 on: w
+    int x, carried, norm, result, rows, move, taps, bytes; // from 0 on: w
 };
 
 struct UpconvHeadFwd {
@@ -65,6 +65,7 @@ struct UpconvHeadFwd {
     Divisor tiles[3]; // of all cells
     Divisor pitch;    // rows of a line of the halo
     int rows;         // of the halo of a plane
+    int offsets;      // along h and w
     int cell, deep;   // mma tiles of 8 results of a cell; times offsets along d
     int even;         // deep, rounded up to pairs
     Layout at;
@@ -76,6 +77,7 @@ struct Shared {
     float4 *carried;      // sums for the next plane, (mma tile, thread)
     float2 *norm;         // (padded channel)
     int *rows;            // of the halo: row in its plane of x; -1: outside
+    int *move;            // (offset): rows of the halo from the largest one
     uint16_t *taps;       // (offset, column): its column of w
     uchar4 *result;       // (column of a cell): along d, h, w; channel
 };
@@ -88,6 +90,7 @@ __device__ __forceinline__ Shared shared_of(const UpconvHeadFwd &p,
             (float4 *)(bytes + p.at.carried),
             (float2 *)(bytes + p.at.norm),
             (int *)(bytes + p.at.rows),
+            (int *)(bytes + p.at.move),
             (uint16_t *)(bytes + p.at.taps),
             (uchar4 *)(bytes + p.at.result)};
 }
@@ -124,37 +127,59 @@ __device__ __forceinline__ Chunk chunk_at(const UpconvHeadFwd &p, int i)
             far ? p.border + c0 : c0};
 }
 
+/* The cells of a lane. */
+struct LaneCells {
+    int row;      // of the halo, for the cell that the lane loads and the
+                  // largest offsets
+    int2 from[2]; // first results, along h and w, of the cells that it stores
+};
+
+__device__ __forceinline__ LaneCells lane_cells(const UpconvHeadFwd &p,
+                                                const Tile &t)
+{
+    const int lane = (int)threadIdx.x % WARP;
+    const int first = (int)threadIdx.x / WARP * 16;
+    const int count = p.tile[1] * p.tile[2], wide = p.tile[2];
+    LaneCells c;
+    // lanes past the tile load its first cell and store none
+    const int m = first + lane % 16 < count ? first + lane % 16 : 0;
+    c.row = m / wide * (int)p.pitch.by + m % wide;
+    for (int i = 0; i < 2; i++) {
+        const int at = first + lane / 4 + i * 8;
+        const int h = (t.at[1] + at / wide) * p.step[1] - p.lo[1];
+        c.from[i] = make_int2(at < count ? h : p.input.h,
+                              (t.at[2] + at % wide) * p.step[2] - p.lo[2]);
+    }
+    return c;
+}
+
 /* Issues the copies of a chunk of plane d, zeros outside of x. */
 __device__ __forceinline__ void fill(const UpconvHeadFwd &p, const Tile &t,
                                      int d, const Chunk &c, const int *rows,
                                      unsigned char *to)
 {
+    const int first = (int)threadIdx.x / LINES;
     const int line = (int)threadIdx.x % LINES;
     const bool plane = d >= 0 && d < p.output.d && line * 8 < c.count;
-    const int64_t area = (int64_t)p.output.h * p.output.w;
-    const uint16_t *from = (const uint16_t *)c.x.data;
-    if (plane)
-        from += ((int64_t)t.n * p.output.d + d) * area * c.channels + c.c0 +
-                line * 8;
-    to += tile_place<LINES>((int)threadIdx.x / LINES, line);
+    const uint16_t *from =
+        (const uint16_t *)c.x.data + (plane ? c.c0 + line * 8 : 0);
+    const int above = (t.n * p.output.d + d) * p.output.h * p.output.w;
+    to += tile_place<LINES>(first, line);
 #pragma unroll 2
-    for (int r = (int)threadIdx.x / LINES; r < p.rows; r += ROW_STEP) {
+    for (int r = first; r < p.rows; r += ROW_STEP, to += ROW_STEP * ROW) {
         const int row = rows[r];
         const bool there = plane && row >= 0;
-        const uint64_t at =
-            (uint64_t)(uint32_t)(there ? row : 0) * (uint32_t)c.channels;
-        cp_async16(to, from + at, there);
-        to += ROW_STEP * ROW;
+        const uint32_t at = there ? (uint32_t)(above + row) : 0;
+        cp_async16(to, from + (uint64_t)at * (uint32_t)c.channels, there);
     }
 }
 
-/* Applies the deferred norm to the lines that this thread copied; positions
- * outside of x stay zero. A relu gives -0 where norm_act gives 0, which makes
- * no difference to a sum. */
+/* Applies the deferred norm to the lines that this thread copied: bit i of
+ * `inside` is its i-th row. Positions outside of x stay zero. A relu gives -0
+ * where norm_act gives 0, which makes no difference to a sum. */
 template <Dtype D>
-__device__ __forceinline__ void apply_norm(const UpconvHeadFwd &p, float leak,
-                                           const float4 *norm, const int *rows,
-                                           unsigned char *x)
+__device__ __forceinline__ void apply_norm(float leak, const float4 *norm,
+                                           uint32_t inside, unsigned char *x)
 {
     const int line = (int)threadIdx.x % LINES;
     float4 by[4]; // of two channels
@@ -162,9 +187,8 @@ __device__ __forceinline__ void apply_norm(const UpconvHeadFwd &p, float leak,
     for (int i = 0; i < 4; i++) by[i] = norm[line * 4 + i];
     x += tile_place<LINES>((int)threadIdx.x / LINES, line);
 #pragma unroll 1
-    for (int r = (int)threadIdx.x / LINES; r < p.rows;
-         r += ROW_STEP, x += ROW_STEP * ROW) {
-        if (rows[r] < 0) continue;
+    for (; inside; inside >>= 1, x += ROW_STEP * ROW) {
+        if (!(inside & 1)) continue;
         uint4 all = *(const uint4 *)x;
         uint32_t *v = &all.x;
 #pragma unroll
@@ -180,52 +204,49 @@ __device__ __forceinline__ void apply_norm(const UpconvHeadFwd &p, float leak,
     }
 }
 static_assert(ROW_STEP % 8 == 0, "a thread's rows have the same swizzle");
+static_assert(SHARED_MOST / (2 * ROW * ROW_STEP) < 32,
+              "bits of a thread's rows");
 
 /* Adds the products of a chunk of `count` channels to the sums of a warp's
  * cells: of 32 channels at a time, so that chunks of an implicit concat and of
  * a stored one give the same bits. row: the lane's row of the halo for the
- * largest offsets; w: of the chunk. */
+ * largest offsets, from which `move` leads to the others; w: of the chunk, for
+ * the lane. */
 template <Precision P>
 __device__ __forceinline__ void multiply(const UpconvHeadFwd &p, int count,
                                          const unsigned char *x,
                                          const unsigned char *w, int row,
+                                         const int *move,
                                          float (&acc)[TILES][4])
 {
-    const int lane = (int)threadIdx.x % WARP;
     const int tile = p.chunks * CHUNK * TILE_LINE; // bytes of an mma tile of w
-    const int high = p.back[1] + 1, wide = p.back[2] + 1;
-    w += lane / 16 * tile + lane % 16 * TILE_LINE;
+    const int half = (int)threadIdx.x % WARP / 16;
 #pragma unroll 1
-    for (int k = 0; k < count; k += TILE_CHUNK) {
-        const unsigned char *b = w + (high * wide - 1) * p.even * tile;
-        const int line = k / 8 + lane / 16;
-        int from = row;
+    for (int k = 0; k < count; k += TILE_CHUNK, w += TILE_CHUNK * TILE_LINE) {
+        const unsigned char *b = w;
 #pragma unroll 1
-        for (int h = high; h > 0; h--, from += (int)p.pitch.by - wide)
-#pragma unroll 1
-            for (int o = wide; o > 0; o--, from++, b -= p.even * tile) {
-                uint32_t a[2][4];
-                const int at = tile_place<LINES>(from, line);
-                ldmatrix_x4(a[0], x + at);
-                ldmatrix_x4(a[1], x + (at ^ 2 * TILE_LINE));
+        for (int o = 0; o < p.offsets; o++, b += p.even * tile) {
+            uint32_t a[2][4];
+            const int at = tile_place<LINES>(row + move[o], k / 8 + half);
+            ldmatrix_x4(a[0], x + at);
+            ldmatrix_x4(a[1], x + (at ^ 2 * TILE_LINE));
 #pragma unroll
-                for (int j = 0; j < TILES; j += 2) {
-                    if (j >= p.even) break;
-                    uint32_t two[2][4];
+            for (int j = 0; j < TILES; j += 2) {
+                if (j && j >= p.even) break;
+                uint32_t two[2][4];
 #pragma unroll
-                    for (int i = 0; i < 2; i++)
-                        ldmatrix_x4_trans(two[i],
-                                          b + j * tile + i * 16 * TILE_LINE);
+                for (int i = 0; i < 2; i++)
+                    ldmatrix_x4_trans(two[i],
+                                      b + j * tile + i * 16 * TILE_LINE);
 #pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        PrecisionTraits<P>::multiply(acc[j], a[i],
-                                                     {two[i][0], two[i][1]});
-                        PrecisionTraits<P>::multiply(acc[j + 1], a[i],
-                                                     {two[i][2], two[i][3]});
-                    }
+                for (int i = 0; i < 2; i++) {
+                    PrecisionTraits<P>::multiply(acc[j], a[i],
+                                                 {two[i][0], two[i][1]});
+                    PrecisionTraits<P>::multiply(acc[j + 1], a[i],
+                                                 {two[i][2], two[i][3]});
                 }
             }
-        w += TILE_CHUNK * TILE_LINE;
+        }
     }
 }
 
@@ -238,26 +259,28 @@ __device__ __forceinline__ void store_cells(const UpconvHeadFwd &p, int n,
                                             const float (&acc)[TILES][4])
 {
     const int lane = (int)threadIdx.x % WARP;
-    const Dims &s = p.input;
-    float *y[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        y[i] = p.y + row_at(s, n, d, from[i].x, from[i].y) * p.results;
+    const uint32_t deep = (uint32_t)p.input.d, high = (uint32_t)p.input.h,
+                   wide = (uint32_t)p.input.w;
+    result += lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < TILES; j++) {
         if (j >= p.cell) break;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const uchar4 r = result[j * 8 + lane % 4 * 2 + i];
-            const bool inside =
-                r.w < p.results && (uint32_t)(d + r.x) < (uint32_t)s.d;
-            const int64_t at = row_at(s, 0, r.x, r.y, r.z) * p.results + r.w;
-            const float bias = inside && p.bias ? p.bias[r.w] : 0;
+            const uchar4 r = result[j * 8 + i];
+            const uint32_t q = (uint32_t)d + r.x;
+            if (r.w >= p.results || q >= deep) continue;
+            const float bias = p.bias ? p.bias[r.w] : 0;
 #pragma unroll
-            for (int k = 0; k < 2; k++)
-                if (inside && (uint32_t)(from[k].x + r.y) < (uint32_t)s.h &&
-                    (uint32_t)(from[k].y + r.z) < (uint32_t)s.w)
-                    y[k][at] = acc[j][k * 2 + i] + bias;
+            for (int k = 0; k < 2; k++) {
+                const uint32_t h = (uint32_t)from[k].x + r.y;
+                const uint32_t w = (uint32_t)from[k].y + r.z;
+                const uint32_t row =
+                    (((uint32_t)n * deep + q) * high + h) * wide + w;
+                if (h < high && w < wide)
+                    p.y[(uint64_t)row * (uint32_t)p.results + r.w] =
+                        acc[j][k * 2 + i] + bias;
+            }
         }
     }
 }
@@ -299,8 +322,10 @@ __device__ __forceinline__ void set_tables(const UpconvHeadFwd &p,
         s.carried[i * THREADS + first] = make_float4(0, 0, 0, 0);
     __syncthreads();
 
-    const int offsets = (p.back[1] + 1) * (p.back[2] + 1);
-    for (int i = first; i < offsets * p.even * 8; i += THREADS) {
+    for (int i = first; i < p.offsets; i += THREADS)
+        s.move[i] = (p.back[1] - i / (p.back[2] + 1)) * (int)p.pitch.by +
+                    p.back[2] - i % (p.back[2] + 1);
+    for (int i = first; i < p.offsets * p.even * 8; i += THREADS) {
         const int tile = i / 8 % p.even, o = i / 8 / p.even;
         const uchar4 r = s.result[tile % p.cell * 8 + i % 8];
         const int d = r.x + tile / p.cell * p.step[0];
@@ -320,7 +345,7 @@ __device__ __forceinline__ void set_tables(const UpconvHeadFwd &p,
  * for each channel. */
 __device__ __forceinline__ void fill_w(const UpconvHeadFwd &p, const Shared &s)
 {
-    const int tiles = (p.back[1] + 1) * (p.back[2] + 1) * p.even;
+    const int tiles = p.offsets * p.even;
     const uint16_t *w = (const uint16_t *)p.w;
     for (int c = (int)threadIdx.x / 8; c < p.chunks * CHUNK; c += THREADS / 8) {
         const Chunk k = chunk_at(p, c / CHUNK);
@@ -353,17 +378,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     cp_async_commit();
     fill_w(p, s);
 
-    // cells past the tile multiply its first one
-    const int area = p.tile[1] * p.tile[2];
-    const int m = thread / WARP * 16 + lane % 16, known = m < area ? m : 0;
-    const int row = known / p.tile[2] * (int)p.pitch.by + known % p.tile[2];
-    int2 from[2]; // cells past the tile have no results
-    for (int i = 0; i < 2; i++) {
-        const int at = thread / WARP * 16 + lane / 4 + i * 8;
-        const int h = t.at[1] + at / p.tile[2], w = t.at[2] + at % p.tile[2];
-        from[i] = make_int2(at < area ? h * p.step[1] - p.lo[1] : p.input.h,
-                            w * p.step[2] - p.lo[2]);
-    }
+    const LaneCells cells = lane_cells(p, t);
+    const unsigned char *w =
+        s.w + lane / 16 * p.chunks * CHUNK * TILE_LINE + lane % 16 * TILE_LINE;
+    uint32_t inside = 0; // the rows of x that this thread copies
+    for (int r = thread / LINES, i = 0; r < p.rows; r += ROW_STEP, i++)
+        inside |= (uint32_t)(s.rows[r] >= 0) << i;
 
     for (int i = 0, buffer = 0; i < planes; i++) {
         float acc[TILES][4] = {};
@@ -379,16 +399,16 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             const int d = before + i;
             cp_async_wait<0>();
             if (chunk.x.norm_on_load.table && d >= 0 && d < p.output.d)
-                apply_norm<D>(p, chunk.x.norm_on_load.act.leak,
-                              (const float4 *)(s.norm + c * CHUNK), s.rows, x);
+                apply_norm<D>(chunk.x.norm_on_load.act.leak,
+                              (const float4 *)(s.norm + c * CHUNK), inside, x);
             __syncthreads(); // and the previous chunk has been used
             const int next = c + 1 < p.chunks ? c + 1 : 0;
             if (next || i + 1 < planes)
                 fill(p, t, next ? d : d + 1, chunk_at(p, next), s.rows,
                      s.x + (buffer ^ 1) * stage);
             cp_async_commit();
-            multiply<P>(p, chunk.count, x, s.w + c * CHUNK * TILE_LINE, row,
-                        acc);
+            multiply<P>(p, chunk.count, x, w + c * CHUNK * TILE_LINE, cells.row,
+                        s.move, acc);
         }
 #pragma unroll
         for (int j = 1; j < TILES; j++)
@@ -396,7 +416,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                 s.carried[(j - p.cell) * THREADS + thread] =
                     make_float4(acc[j][0], acc[j][1], acc[j][2], acc[j][3]);
         if (i >= p.back[0])
-            store_cells(p, t.n, (before + i) * p.step[0] - p.lo[0], from,
+            store_cells(p, t.n, (before + i) * p.step[0] - p.lo[0], cells.from,
                         s.result, acc);
     }
 }
@@ -448,12 +468,14 @@ bool fwd_params(const ConvProblem *r, int border, UpconvHeadFwd *p)
     p->deep = p->cell * (p->back[0] + 1), p->even = (p->deep + 1) / 2 * 2;
     if (results > COLUMNS || p->even > TILES) return false;
     const int offsets = (p->back[1] + 1) * (p->back[2] + 1);
+    p->offsets = offsets;
     const int64_t channels = (int64_t)p->chunks * CHUNK;
     const int64_t w = offsets * p->even * channels * TILE_LINE;
     const int64_t carried = (p->deep - p->cell) * THREADS * sizeof(float4);
-    const int64_t tables = channels * sizeof(float2) +
-                           offsets * p->even * 8 * sizeof(uint16_t) +
-                           COLUMNS * sizeof(uchar4);
+    const int64_t tables =
+        channels * sizeof(float2) +
+        offsets * (p->even * 8 * sizeof(uint16_t) + sizeof(int)) +
+        COLUMNS * sizeof(uchar4);
     const int64_t left = SHARED_MOST - w - carried - tables;
     if (!set_tile(p, count, left / (2 * ROW + (int)sizeof(int)))) return false;
 
@@ -462,7 +484,8 @@ bool fwd_params(const ConvProblem *r, int border, UpconvHeadFwd *p)
     at->norm = at->carried + (int)carried;
     at->result = at->norm + (int)(channels * sizeof(float2));
     at->rows = at->result + COLUMNS * (int)sizeof(uchar4);
-    at->taps = at->rows + p->rows * (int)sizeof(int);
+    at->move = at->rows + p->rows * (int)sizeof(int);
+    at->taps = at->move + offsets * (int)sizeof(int);
     at->bytes = at->taps + offsets * p->even * 8 * (int)sizeof(uint16_t);
 
     for (int i = 1; i < 3; i++) count[i] = ceil_div(count[i], p->tile[i]);
@@ -497,7 +520,8 @@ bool upconv_head_fwd(const ConvProblem *r, const Source &x, const void *w,
                      const float *bias, float *y)
 {
     UpconvHeadFwd p;
-    if (!countable(r->c, rows(r->output)) || !fwd_params(r, x.border, &p))
+    if (!countable(r->c, rows(r->output)) || !countable(r->c, rows(r->input)) ||
+        !fwd_params(r, x.border, &p))
         return false;
     p.x = x.first, p.second = x.second, p.w = w, p.bias = bias, p.y = y;
     const unsigned blocks =
