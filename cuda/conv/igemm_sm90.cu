@@ -105,11 +105,37 @@ bool pays_wide(int64_t narrow_tiles, int processors)
            ceil_div(narrow_tiles, processors);
 }
 
+/* A pass as the kernel runs it; in tf32 pairs of positions of a result of 32
+ * channels are positions of 64 channels. */
+struct Pass {
+    ConvProblem r;
+    bool dgrad, pairs_tf32;
+};
+
+Pass pass_of(const ConvProblem *r, bool dgrad)
+{
+    Pass p = {*r, dgrad, sm90_takes_pairs_tf32(r, dgrad)};
+    if (!p.pairs_tf32) return p;
+    ConvProblem *q = &p.r;
+    Window *g = &q->win;
+    if (dgrad) { // fprop with the window turned around
+        q->input = r->output, q->output = r->input;
+        q->cin = r->cout, q->cout = r->cin;
+        for (int a = 0; a < 3; a++) g->lo[a] = g->k[a] - 1 - g->lo[a];
+        p.dgrad = false;
+    }
+    q->output.w /= 2, q->output.c *= 2, q->cout *= 2;
+    g->k[2]++, g->s[2] = 2;
+    return p;
+}
+
 /* Everything but addresses, for a GPU of so many multiprocessors. False: the
  * family does not take the pass. */
-bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
-               Sm90Boxes *boxes, IgemmSm90Params *p)
+bool params_of(const Pass &pass, int processors, Sm90Way *way, Sm90Boxes *boxes,
+               IgemmSm90Params *p)
 {
+    const ConvProblem *r = &pass.r;
+    const bool dgrad = pass.dgrad;
     const int channels = dgrad ? r->input.c : r->output.c;
     const bool tf32 = sm90_takes_tf32(r, dgrad), pairs = sm90_takes_pairs(r);
     if (igemm_tile_wanted() || !(tf32 || pairs || sm90_takes(r)) ||
@@ -127,10 +153,11 @@ bool params_of(const ConvProblem *r, bool dgrad, int processors, Sm90Way *way,
         sm90_side(sm90_border(r, dgrad), channels, pairs ? 32 : SM90_CHANNELS);
     p->halo_bytes = sm90_halo_bytes(boxes, SM90_ROW);
     p->halo_room = (int)ceil_div(p->halo_bytes, 1024) * 1024;
-    p->channels = channels;
+    p->channels = pass.pairs_tf32 ? channels / 2 : channels;
     p->classes = divisor(taps->result_classes);
     p->chunks = divisor(p->from.chunks);
-    const bool splits = !pairs && channels % 8 == 0; // see split_k_sum
+    // see split_k_sum
+    const bool splits = !pairs && !pass.pairs_tf32 && channels % 8 == 0;
     p->slices =
         divisor(splits ? slices_of(to, p->to.chunks, taps, p->from.chunks) : 1);
     p->result = {to.w, to.h, to.d, to.n};
@@ -266,13 +293,14 @@ double stored_bytes(const Result &to, Dims result)
 
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
 {
+    const Pass pass = pass_of(r, dgrad);
     IgemmSm90Fit f = {};
     Sm90Way way;
     Sm90Boxes boxes;
     IgemmSm90Params p = {};
-    f.takes = params_of(r, dgrad, SM90_PROCESSORS, &way, &boxes, &p);
+    f.takes = params_of(pass, SM90_PROCESSORS, &way, &boxes, &p);
     if (!f.takes) return f;
-    f.workspace = filter_bytes(r);
+    f.workspace = filter_bytes(&pass.r);
     if (p.slices.by > 1)
         f.workspace += p.slices.by * sizeof(float) *
                        (size_t)numel(dgrad ? r->input : r->output);
@@ -283,10 +311,13 @@ IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
     return f;
 }
 
-bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
+bool igemm_sm90_run(const ConvProblem *all, bool all_dgrad, const Source &from,
                     const void *w, const float *bias, const Result &to,
                     void *workspace)
 {
+    const Pass pass = pass_of(all, all_dgrad);
+    const ConvProblem *r = &pass.r;
+    const bool dgrad = pass.dgrad;
     const Dtype type = precision_copy(r->c->precision);
     const Window *g = &r->win;
     const Dims source = dgrad ? r->output : r->input,
@@ -297,7 +328,7 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
     Sm90Extent extent;
     if (!countable(r->c, rows(source)) || !countable(r->c, rows(result)))
         return false;
-    CHECK(params_of(r, dgrad, sm90_processors(r), &way, &boxes, &p));
+    CHECK(params_of(pass, sm90_processors(r), &way, &boxes, &p));
     const Sm90Taps &taps = boxes.taps;
 
     const int one[3] = {1, 1, 1};
@@ -338,8 +369,8 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
     }
     if (type == F32) {
         if (!filter_map_tf32(p, taps_of(r), way, workspace, &p.filter) ||
-            !igemm_sm90_round_filter(r, dgrad, (const float *)w,
-                                     (float *)workspace))
+            !igemm_sm90_round_filter(all, all_dgrad, pass.pairs_tf32,
+                                     (const float *)w, (float *)workspace))
             return false;
     } else if (!filter_map(r, dgrad, way, w, type, &p.filter)) {
         return false;
@@ -350,10 +381,10 @@ bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
     memcpy(p.stride, dgrad ? g->s : one, sizeof p.stride);
     memcpy(p.residue, taps.residue, sizeof p.residue);
 
-    moves(conv_operand_bytes(r, numel(source) + conv_filter_size(r)) +
+    moves(conv_operand_bytes(all, numel(source) + conv_filter_size(all)) +
               (split ? (double)(p.slices.by * sizeof(float)) * numel(result)
                      : stored_bytes(to, result)),
-          conv_flops(r));
+          conv_flops(all));
     const int blocks = (int)least(sm90_processors(r), p.tiles);
     return (type == F32    ? igemm_sm90_tf32(r, way, p, blocks)
             : type == BF16 ? launch<BF16>(r, dgrad, way, p, blocks)

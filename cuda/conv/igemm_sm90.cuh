@@ -27,7 +27,9 @@
  * operands of 32 bits are K-major only. The norm's warps round each halo, and a
  * copy of the filter, made before, is rounded and for dgrad transposed: then
  * dgrad is an fprop with other taps. Results are stored from registers. One
- * tensor on either side, no deferred norms, no sums.
+ * tensor on either side, no deferred norms, no sums. A result of 32 channels is
+ * computed as one of 64 channels of half as many positions along w, with the
+ * stride 2 and the filter of pairs, see below.
  *
  * Pairs: tensors of 32 channels are seen as rows of 64, two neighbouring
  * positions along w. A tile has 2 x 32 rows, (position of the pair, channel),
@@ -157,12 +159,13 @@ struct IgemmSm90Fit {
 };
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad);
 /* igemm_sm90_tf32.cu: queue the kernel, and before it the copy of the filter
- * that it reads: rounded to tf32, (result channels, taps, source channels).
- * False with the reason. */
+ * that it reads: rounded to tf32, (result channels, taps, source channels); of
+ * pairs (position of the pair, result channel) and one tap more along w. False
+ * with the reason. */
 bool igemm_sm90_tf32(const ConvProblem *r, Sm90Way way,
                      const IgemmSm90Params &p, int blocks);
-bool igemm_sm90_round_filter(const ConvProblem *r, bool dgrad, const float *w,
-                             float *to);
+bool igemm_sm90_round_filter(const ConvProblem *r, bool dgrad, bool pairs,
+                             const float *w, float *to);
 /* Queues the pass. False with the reason. */
 bool igemm_sm90_run(const ConvProblem *r, bool dgrad, const Source &from,
                     const void *w, const float *bias, const Result &to,

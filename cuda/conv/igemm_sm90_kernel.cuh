@@ -318,7 +318,8 @@ static __device__ __forceinline__ void sm90_store_f32(const IgemmSm90Params &p,
         if (p.bias)
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                if (left > 8 * r) bias[r] = p.bias[to.all + line + 8 * r];
+                if (left > 8 * r)
+                    bias[r] = p.bias[(to.all + line + 8 * r) % p.channels];
         if (p.adds[to.tensor]) // all loads before the first store
             sm90_each_result(p, d, t, own, first, channels, left,
                              [](float *at, float &x, int) { x += *at; });

@@ -148,13 +148,24 @@ bool sm90_takes(const ConvProblem *r)
                        sm90_side(sm90_border(r, false), r->cout));
 }
 
-bool sm90_takes_pairs(const ConvProblem *r)
+/* Do window, strides and width allow pairs of positions? */
+static bool has_pairs(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    if (!is_16(r) || !takes_window(r) || g->k[2] != 3 || g->lo[2] != 1 ||
-        g->s[0] != 1 || g->s[1] != 1 || g->s[2] != 1 || r->input.w % 2 ||
-        r->output.w != r->input.w)
-        return false;
+    return takes_window(r) && g->k[2] == 3 && g->lo[2] == 1 && g->s[0] == 1 &&
+           g->s[1] == 1 && g->s[2] == 1 && r->input.w % 2 == 0 &&
+           r->output.w == r->input.w;
+}
+
+bool sm90_takes_pairs_tf32(const ConvProblem *r, bool dgrad)
+{
+    return r->c->precision == PRECISION_tf32 && has_pairs(r) &&
+           (dgrad ? r->cin : r->cout) == 32;
+}
+
+bool sm90_takes_pairs(const ConvProblem *r)
+{
+    if (!is_16(r) || !has_pairs(r)) return false;
     for (int side = 0; side < 2; side++) {
         const Sm90Side s =
             sm90_side(sm90_border(r, side), side ? r->cin : r->cout, 32);

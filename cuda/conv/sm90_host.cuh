@@ -39,6 +39,9 @@ bool sm90_takes(const ConvProblem *r);
 /* The same for a pass in tf32 with f32 tensors: the source has chunks of 32
  * channels, the result of 64. */
 bool sm90_takes_tf32(const ConvProblem *r, bool dgrad);
+/* Is it a pass in tf32, with this GPU, to a result of 32 channels, with the
+ * window, strides and width of a problem of pairs? */
+bool sm90_takes_pairs_tf32(const ConvProblem *r, bool dgrad);
 /* Is the problem one of pairs, with this GPU? All tensors have 32 channels, an
  * even width, and the window is 3 wide, padded by 1, with stride 1. */
 bool sm90_takes_pairs(const ConvProblem *r);

@@ -126,6 +126,10 @@ static const Layer tf32_layers[] = {
     // padded chunks; rows of 16 bytes and channels that are no multiple of 8
     {{OP_conv, {1, 1, 14, 27, 32}, {32, 1, 3, 3, 32}, 1, 1, 1}, 0, ADD},
     {{OP_conv, {1, 1, 16, 24, 60}, {60, 1, 3, 3, 60}, 1, 1, 1}, 0, 0},
+    // pairs: a result of 32 channels and an even width
+    {{OP_conv, {2, 1, 33, 30, 64}, {32, 1, 3, 3, 64}, 1, 1, 1}, 0, ADD},
+    {{OP_conv, {1, 3, 16, 16, 32}, {32, 3, 3, 3, 32}, 1, 1, 1}, 0, ADD},
+    {{OP_upconv, {1, 1, 16, 20, 32}, {32, 1, 4, 3, 64}, 1, 1, 1}, 0, 0},
     // boxes of several planes, split-K, strides, transposed
     {{OP_conv, {5, 1, 8, 8, 64}, {64, 1, 3, 3, 64}, 1, 1, 1}, 0, 0},
     {{OP_conv, {1, 5, 6, 7, 32}, {64, 3, 3, 3, 32}, 1, 1, 1}, 0, 0},
