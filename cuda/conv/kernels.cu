@@ -215,7 +215,7 @@ bool takes_im2row_sm90(const ConvProblem *r, ConvChoice *out)
     if (!sm90_results(r, out->passes)) return false;
     const IgemmSm90Fit f = im2row_sm90_fit(r);
     out->sum_parts = f.sum_parts, out->workspace = f.workspace;
-    out->leaves_sums = out->after_sums = true;
+    out->after_sums = true;
     return f.takes;
 }
 
