@@ -112,7 +112,9 @@ static const Layer layers[] = {
      0,
      NORM | DW | BOTH},
     {{OP_conv, {1, 1, 18, 40, 64}, {128, 1, 2, 2, 64}, 2, 0, 1}, 0, NORM | DW},
-    {{OP_conv, {1, 1, 32, 16, 10}, {64, 1, 2, 2, 10}, 2, 0, 1}, 0, THIN | DW},
+    {{OP_conv, {1, 1, 32, 16, 10}, {64, 1, 2, 2, 10}, 2, 0, 1},
+     0,
+     THIN | ROWS | DW},
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
 
