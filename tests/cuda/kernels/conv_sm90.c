@@ -34,11 +34,11 @@ static const Layer layers[] = {
      0,
      NORM | DW | BOTH},
     // several tiles for each block: 4 blocks
-    {{OP_conv, {3, 1, 40, 24, 128}, {64, 1, 3, 3, 128}, 1, 1, 1},
+    {{OP_conv, {2, 1, 40, 16, 128}, {64, 1, 3, 3, 128}, 1, 1, 1},
      0,
      NORM | DW | BOTH},
-    {{OP_conv, {3, 1, 32, 24, 64}, {192, 1, 3, 3, 64}, 1, 1, 1}, 0, DW | BOTH},
-    {{OP_conv, {5, 1, 16, 16, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
+    {{OP_conv, {2, 1, 32, 16, 64}, {192, 1, 3, 3, 64}, 1, 1, 1}, 0, DW | BOTH},
+    {{OP_conv, {3, 1, 16, 16, 64}, {128, 1, 3, 3, 64}, 1, 1, 1},
      0,
      NORM | DW | BOTH},
     {{OP_conv, {1, 1, 14, 27, 64}, {64, 1, 3, 3, 64}, 1, 1, 1},
@@ -93,9 +93,9 @@ static const Layer layers[] = {
     {{OP_conv, {1, 3, 16, 16, 64}, {64, 3, 3, 3, 64}, 1, 1, 1}, 0, NORM | DW},
     {{OP_conv, {1, 1, 32, 8, 128}, {64, 1, 1, 1, 128}, 1, 0, 1}, 0, NORM},
     {{OP_conv, {1, 1, 32, 64, 64}, {128, 1, 4, 4, 64}, 2, 1, 1}, 0, NORM | DW},
-    {{OP_conv, {1, 4, 32, 32, 64}, {128, 4, 4, 4, 64}, 2, 1, 1}, 0, NORM | DW},
+    {{OP_conv, {1, 4, 16, 32, 64}, {128, 4, 4, 4, 64}, 2, 1, 1}, 0, NORM | DW},
     {{OP_conv, {1, 4, 16, 32, 64}, {64, 3, 3, 3, 64}, 2, 1, 1}, 0, NORM | DW},
-    {{OP_upconv, {1, 2, 16, 16, 128}, {128, 4, 4, 4, 64}, 2, 1, 1},
+    {{OP_upconv, {1, 2, 8, 16, 128}, {128, 4, 4, 4, 64}, 2, 1, 1},
      0,
      NORM | DW | BOTH},
     {{OP_upconv, {1, 1, 32, 16, 128}, {256, 1, 4, 4, 64}, 2, 1, 1},
@@ -123,7 +123,7 @@ enum { LAYERS = sizeof layers / sizeof *layers };
 static const Layer tf32_layers[] = {
     // resident and streamed filters, one and two tiles of filters
     {{OP_conv, {2, 1, 32, 16, 64}, {64, 1, 3, 3, 64}, 1, 1, 1}, 0, 0},
-    {{OP_conv, {3, 1, 40, 24, 96}, {64, 1, 3, 3, 96}, 1, 1, 1}, 0, ADD},
+    {{OP_conv, {2, 1, 40, 16, 96}, {64, 1, 3, 3, 96}, 1, 1, 1}, 0, ADD},
     {{OP_conv, {1, 1, 60, 12, 128}, {128, 1, 3, 3, 128}, 1, 1, 1}, 0, ADD},
     // padded chunks; rows of 16 bytes and channels that are no multiple of 8
     {{OP_conv, {1, 1, 14, 27, 32}, {32, 1, 3, 3, 32}, 1, 1, 1}, 0, ADD},
