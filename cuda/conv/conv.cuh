@@ -202,7 +202,7 @@ int conv_wgrad_sqnorm_parts(const ConvProblem *r);
 /* bias_grad.cu: db[c] (+)= the sum of dy over its rows. c->scratch:
  * conv_bias_grad_bytes. */
 bool conv_bias_grad(const Call *c, const Tensor *dy, float *db, bool fresh);
-size_t conv_bias_grad_bytes(Dims s);
+size_t conv_bias_grad_bytes(Dims dy, Dtype type);
 
 /* The main loop of a block over its k axis, from .. to-1 in chunks of BK, with
  * two buffers in shared memory: the next chunk is loaded while the current one

@@ -234,7 +234,7 @@ static __device__ __forceinline__ void sm90_clear_outside(
     const Sm90Grid &g, const Sm90Extent &inside, float (&d)[SM90_BOX / 2],
     int own)
 {
-    static_assert(SM90_LINES == WARP, "a lane for each line");
+    static_assert((int)SM90_LINES == (int)WARP, "a lane for each line");
     const Sm90Line l = sm90_line(g, own % WARP);
     const uint32_t lines =
         __ballot_sync(~0u, l.h < inside.h && l.d < inside.d && l.n < inside.n);

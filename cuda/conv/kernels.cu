@@ -326,7 +326,8 @@ bool has_dy_sums(const Call *c)
 
 bool takes_bias_grad(const ConvProblem *r, ConvChoice *out)
 {
-    if (!has_dy_sums(r->c)) out->workspace = conv_bias_grad_bytes(r->c->y->dim);
+    if (!has_dy_sums(r->c))
+        out->workspace = conv_bias_grad_bytes(r->c->dy->dim, r->c->dy->type);
     return true;
 }
 

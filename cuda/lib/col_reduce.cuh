@@ -3,9 +3,9 @@
  * Rows come in sets of equal size: all rows are one set, or each sample is one.
  * A set is cut into parts and the channels of a row into tiles; each block
  * works on one part of one tile. Its threads form `deep` rows of `width` units.
- * A unit is V = 4 channels, or 1 where 4 does not divide the channels. Adjacent
- * threads read adjacent memory, a thread keeps the values of its channels in
- * registers, and with C = 1 a block still reads 256 rows at a time. A few
+ * A unit is V channels, up to 16 bytes: see vec_width and wide_vec. Adjacent
+ * threads read adjacent memory, a thread has the same channels in all its rows,
+ * and with C = 1 a block still reads 256 rows at a time. A few
  * threads are idle where `width` does not divide the block.
  *
  * The number of parts depends on the extents only, so the sums have one order.
@@ -133,18 +133,37 @@ static __device__ void block_tree_sum(const ColReduce &w, const ColPosition &s,
     }
 }
 
-/* parts[part][k][c] = the sum of sum[k][v] over the block's rows of threads.
- * All threads of the block must call it, once in a kernel. Returns its shared
- * memory of K V BLOCK doubles, which the caller may reuse after a barrier. */
+/* Sums of a thread in shared memory, where they take no registers: sum k of
+ * channel v is of[k * V + v][threadIdx.x]. One in a kernel. */
+template <int K, int V> struct ColSums {
+    double (*of)[BLOCK];
+
+    __device__ __forceinline__ void clear()
+    {
+        SMEM(double, partials, [K * V][BLOCK]);
+        of = partials;
+        for (int i = 0; i < K * V; i++) of[i][threadIdx.x] = 0;
+    }
+
+    /* Adds a run of float sums. */
+    __device__ __forceinline__ void add(const float (&run)[K][V])
+    {
+#pragma unroll
+        for (int i = 0; i < K * V; i++)
+            of[i][threadIdx.x] += (double)run[i / V][i % V];
+    }
+};
+
+/* parts[part][k][c] = the sum of the threads' sums over the block's rows of
+ * threads. All threads of the block must call it. Returns the shared memory of
+ * the sums, K V BLOCK doubles, which the caller may reuse after a barrier. */
 template <int K, int V>
 static __device__ __forceinline__ double *col_block_sums(
-    const ColReduce &w, const ColPosition &s, const double (&sum)[K][V],
+    const ColReduce &w, const ColPosition &s, const ColSums<K, V> &sums,
     double *parts)
 {
-    SMEM(double, partials, [K * V][BLOCK]);
+    double(*partials)[BLOCK] = sums.of;
     const int t = (int)threadIdx.x;
-    for (int k = 0; k < K; k++)
-        for (int v = 0; v < V; v++) partials[k * V + v][t] = sum[k][v];
     block_tree_sum<K * V>(w, s, partials);
     for (int k = 0; k < K && !s.lane && s.valid; k++)
         for (int v = 0; v < V; v++)
@@ -160,14 +179,13 @@ struct ColTotal {
     int first, count;
 };
 
-/* As col_block_sums, then the sums over all blocks, which the last block of
- * each set and tile gets. `counters`: col_reduce_counters of them; NULL: no
- * totals, the partial sums stay in `parts`. With counters the parts are
- * overwritten. */
+/* The sums over all blocks, which the last block of each set and tile gets.
+ * `counters`: col_reduce_counters of them; NULL: no totals, the partial sums
+ * stay in `parts`. With counters the parts are overwritten. */
 template <int K, int V>
 static __device__ __forceinline__ ColTotal
 col_grid_sums(const ColReduce &w, const ColPosition &s,
-              const double (&sum)[K][V], double *parts, unsigned *counters)
+              const ColSums<K, V> &sums, double *parts, unsigned *counters)
 {
     uint32_t set = blockIdx.x;
     const uint32_t tile = split(&set, w.tiles), part = split(&set, w.parts);
@@ -175,7 +193,7 @@ col_grid_sums(const ColReduce &w, const ColPosition &s,
     ColTotal total = {NULL, (int)(tile * w.width.by) * V, 0};
 
     total.count = min((int)w.width.by * V, w.channels - total.first);
-    double *partials = col_block_sums<K, V>(w, s, sum, parts);
+    double *partials = col_block_sums<K, V>(w, s, sums, parts);
     if (!counters) return total;
     counters += ((int64_t)set * w.tiles.by + tile) * w.grid_reduce.counters;
     if (grid_reduce_sums<K>(w.grid_reduce, (int)part, counters,

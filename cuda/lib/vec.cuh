@@ -99,6 +99,16 @@ static __device__ __forceinline__ Vec<V> unpacked(const Vec16<V> &both)
     return load<V, D>((const Element<D> *)&both);
 }
 
+/* V numbers as stored, for loads that wait in registers. */
+template <int V, Dtype D>
+using Raw = std::conditional_t<D == F32, Vec<V>, Vec16<V>>;
+
+template <int V, Dtype D>
+static __device__ __forceinline__ Vec<V> values_of(const Raw<V, D> &raw)
+{
+    return load<V, D>((const Element<D> *)&raw);
+}
+
 /* *p = x or *p += x. */
 template <int V, Dtype D = F32>
 static __device__ __forceinline__ void store_vec(Element<D> *p, Vec<V> x,
@@ -128,10 +138,10 @@ static inline int vec_width(int64_t channels)
     return channels % 4 ? 1 : 4;
 }
 
-/* The same in vectors of 16 bytes: of 8 channels in 16 bits. */
-static inline int wide_vec_width(const Tensor *t)
+/* Channels per vector of 16 bytes, for LAUNCH_WIDE and CALL_WIDE. */
+static inline int wide_vec(Dtype type, int64_t channels)
 {
-    return dtype_bytes(t->type) == 2 ? 8 : vec_width(t->dim.c);
+    return type == F32 ? vec_width(channels) : 8;
 }
 
 /* All vectors of a tensor, with a divisor that splits a vector number into row
@@ -198,14 +208,28 @@ static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
                    __VA_ARGS__);                                              \
     } while (0)
 
-/* Calls f<V, D>(...) by the same rule, for other forms of launches. */
+/* The same with V = 8 for types of 16 bits: wide_vec. */
+#define LAUNCH_WIDE(type, v, kernel, blocks, c, ...)                          \
+    do {                                                                      \
+        if ((type) == BF16)                                                   \
+            LAUNCH((kernel<8, BF16>), blocks, BLOCK, 0, gpu_stream((c)->dev), \
+                   __VA_ARGS__);                                              \
+        else if ((type) == F16)                                               \
+            LAUNCH((kernel<8, F16>), blocks, BLOCK, 0, gpu_stream((c)->dev),  \
+                   __VA_ARGS__);                                              \
+        else                                                                  \
+            LAUNCH_STORED(type, v, kernel, blocks, c, __VA_ARGS__);           \
+    } while (0)
+
+/* Calls f<V, D>(...) by the rule of LAUNCH_STORED, for other forms of launches.
+ */
 #define CALL_STORED(type, v, f, ...)           \
     ((type) == BF16  ? f<4, BF16>(__VA_ARGS__) \
      : (type) == F16 ? f<4, F16>(__VA_ARGS__)  \
      : (v) == 4      ? f<4, F32>(__VA_ARGS__)  \
                      : f<1, F32>(__VA_ARGS__))
 
-/* The same for vectors of wide_vec_width. */
+/* The same for vectors of wide_vec. */
 #define CALL_WIDE(type, v, f, ...)             \
     ((type) == BF16  ? f<8, BF16>(__VA_ARGS__) \
      : (type) == F16 ? f<8, F16>(__VA_ARGS__)  \

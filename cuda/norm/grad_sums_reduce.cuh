@@ -18,7 +18,8 @@ static __device__ __forceinline__ void grad_sums_reduce(
     const GradSums &grads, const ColReduce &cols, const ColReduce &joined,
     const ColPosition &s, double *parts, unsigned *counters, const Rows &rows)
 {
-    double sum[2][V] = {};
+    ColSums<2, V> sums;
+    sums.clear();
     float4 by[V] = {};
     for (int v = 0; v < V && s.valid; v++)
         by[v] = grad_sums_channel(grads, s.c + v);
@@ -28,13 +29,10 @@ static __device__ __forceinline__ void grad_sums_reduce(
 #pragma unroll 1
         for (int n = 0; n < RUN; n += AT_ONCE, row += AT_ONCE * cols.deep)
             rows(row, by, run);
-        for (int v = 0; v < V; v++) {
-            sum[0][v] += (double)run[0][v];
-            sum[1][v] += (double)run[1][v];
-        }
+        sums.add(run);
     }
 
-    const ColTotal all = col_grid_sums<2, V>(joined, s, sum, parts, counters);
+    const ColTotal all = col_grid_sums(joined, s, sums, parts, counters);
     for (int i = (int)threadIdx.x; all.sum && i < all.count; i += BLOCK)
         grad_sums_finish(grads, all.first + i, all.sum[i],
                          all.sum[all.count + i]);

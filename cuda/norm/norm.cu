@@ -21,6 +21,35 @@ namespace {
 
 enum { BATCH = 4 }; // rows that a thread loads at a time
 
+/* Statistics and parameters of the thread's channels; scale: rstd gamma. Each
+ * loop of loads is without branches, so that they are in flight together. */
+template <int V>
+__device__ __forceinline__ void channel_params(const Norm &p,
+                                               const ColPosition &s,
+                                               ChannelStats (&stat)[V],
+                                               float (&scale)[V],
+                                               float (&beta)[V])
+{
+    const NormStatsOut &k = p.stats_out;
+#pragma unroll
+    for (int v = 0; v < V; v++) scale[v] = 1, beta[v] = 0;
+    if (k.gamma)
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            scale[v] = k.gamma[s.c + v], beta[v] = k.beta[s.c + v];
+    if (p.given)
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            stat[v] = channel_stats_of(p, s.set, s.c + v);
+    else
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            stat[v] =
+                k.stat[s.set * p.count + quotient((uint32_t)(s.c + v), p.per)];
+#pragma unroll
+    for (int v = 0; v < V; v++) scale[v] *= stat[v].rstd;
+}
+
 // -- forward -----------------------------------------------------------------
 
 /* y = (x - mean) scale + beta. Same layout as the sums: a thread loads the
@@ -36,11 +65,7 @@ __global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const Norm p)
     float scale[V], beta[V];
 
     if (!s.valid) return;
-    for (int v = 0; v < V; v++) {
-        stat[v] = channel_stats_of(p, s.set, s.c + v);
-        scale[v] = scale_of(p.stats_out, stat[v], s.c + v);
-        beta[v] = beta_of(p.stats_out, s.c + v);
-    }
+    channel_params<V>(p, s, stat, scale, beta);
 
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
         Vec<V> x[BATCH];
@@ -53,7 +78,8 @@ __global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const Norm p)
             if (row + i * deep >= s.to) continue;
             for (int v = 0; v < V; v++) {
                 x[i].v[v] = normal(x[i].v[v], stat[v], scale[v], beta[v]);
-                if (p.act.runs) x[i].v[v] = act_value<D>(p.act, x[i].v[v]);
+                // without an activation the slope is 1
+                x[i].v[v] = act_value<D>(p.act, x[i].v[v]);
             }
             store_vec<V, D>(to + base + (row + i * deep) * p.channels, x[i],
                             true);
@@ -63,72 +89,138 @@ __global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const Norm p)
 
 // -- backward ----------------------------------------------------------------
 
-/* Sums of dy and dy x_hat. SINGLE_ROW: each row has its own statistics. */
-template <int V, Dtype D, bool SINGLE_ROW>
-__global__ void __launch_bounds__(BLOCK, 2) norm_bwd_sums_kernel(const Norm p)
+/* Completes sums of dy and dy x_hat: totals, dbeta and dgamma. All threads of
+ * the block must call it. */
+template <int V>
+__device__ __forceinline__ void norm_bwd_totals(const Norm &p,
+                                                const ColPosition &s,
+                                                const ColSums<2, V> &sums)
 {
-    const ColPosition s = col_position<V>(p.cols);
-    const Element<D> *xs = (const Element<D> *)p.x,
-                     *dys = (const Element<D> *)p.dy;
-    const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
-    double sum[2][V] = {};
-    ChannelStats stat[V] = {};
-    float scale[V] = {}, beta[V] = {};
-
-    for (int v = 0; v < V && s.valid && !SINGLE_ROW; v++) {
-        stat[v] = channel_stats_of(p, s.set, s.c + v);
-        scale[v] = scale_of(p.stats_out, stat[v], s.c + v);
-        beta[v] = beta_of(p.stats_out, s.c + v);
-    }
-
-    // single rows: one group for all V channels, see norm_of
-    const uint32_t group = quotient((uint32_t)s.c, p.per);
-
-    for (int64_t row = s.from; row < s.to;) {
-        float run[2][V] = {};
-#pragma unroll 1
-        for (int n = 0; n < RUN; n += BATCH, row += BATCH * deep) {
-            Vec<V> x[BATCH], dy[BATCH];
-            ChannelStats own[BATCH];
-#pragma unroll
-            for (int i = 0; i < BATCH; i++) {
-                const int64_t at = row + i * deep;
-                x[i] = dy[i] = {};
-                own[i] = {};
-                if (at >= s.to) continue;
-                x[i] = load<V, D>(xs + base + at * p.channels);
-                dy[i] = load<V, D>(dys + base + at * p.channels);
-                if (SINGLE_ROW) own[i] = p.stats_out.stat[at * p.count + group];
-            }
-#pragma unroll
-            for (int i = 0; i < BATCH; i++)
-                for (int v = 0; v < V; v++) {
-                    const ChannelStats &k = SINGLE_ROW ? own[i] : stat[v];
-                    const float x_hat = centred(x[i].v[v], k) * k.rstd;
-                    float grad = dy[i].v[v];
-                    if (!SINGLE_ROW && p.act.runs)
-                        grad = act_grad<D>(
-                            p.act,
-                            normal(x[i].v[v], stat[v], scale[v], beta[v]),
-                            grad);
-                    run[0][v] += grad;
-                    run[1][v] += grad * x_hat;
-                }
-        }
-        for (int v = 0; v < V; v++) {
-            sum[0][v] += (double)run[0][v];
-            sum[1][v] += (double)run[1][v];
-        }
-    }
-
-    const ColTotal all =
-        col_grid_sums<2, V>(p.cols, s, sum, p.parts, p.counters);
+    const ColTotal all = col_grid_sums(p.cols, s, sums, p.parts, p.counters);
     if (!all.sum) return;
     for (int i = (int)threadIdx.x; i < 2 * all.count; i += BLOCK) {
         const int k = i >= all.count, c = all.first + i - k * all.count;
         if (p.total) p.total[(s.set * 2 + k) * p.channels + c] = all.sum[i];
         store_norm_grad(p.put, k, c, all.sum[i]);
     }
+}
+
+/* The rows of a thread in turn, BATCH at a time. */
+template <int V, Dtype D> struct NormRows {
+    const Element<D> *x_at, *dy_at;
+    int64_t step;
+    int left; // rows
+    Raw<V, D> x[BATCH], dy[BATCH];
+
+    __device__ __forceinline__ void begin(const Norm &p, const ColPosition &s)
+    {
+        const int deep = p.cols.deep;
+        const int64_t first =
+            col_base(p.cols, s) + s.from * (int64_t)p.channels;
+        x_at = (const Element<D> *)p.x + first;
+        dy_at = (const Element<D> *)p.dy + first;
+        step = (int64_t)deep * p.channels;
+        left = s.from < s.to ? (int)((s.to - s.from + deep - 1) / deep) : 0;
+    }
+
+    /* Loads the next rows; zeros after the last. */
+    __device__ __forceinline__ void fetch()
+    {
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            x[i] = dy[i] = {};
+            if (i >= left) continue;
+            x[i] = *(const Raw<V, D> *)(x_at + i * step);
+            dy[i] = *(const Raw<V, D> *)(dy_at + i * step);
+        }
+        x_at += BATCH * step, dy_at += BATCH * step;
+        left -= BATCH;
+    }
+};
+
+/* Sums of dy and dy x_hat. */
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK, 3) norm_bwd_sums_kernel(const Norm p)
+{
+    const ColPosition s = col_position<V>(p.cols);
+    ColSums<2, V> sums;
+    NormRows<V, D> rows;
+    ChannelStats stat[V] = {};
+    float scale[V] = {}, beta[V] = {};
+    if (s.valid) channel_params<V>(p, s, stat, scale, beta);
+
+    sums.clear();
+    rows.begin(p, s);
+    while (rows.left > 0) {
+        float run[2][V] = {};
+#pragma unroll 1
+        for (int n = 0; n < RUN; n += BATCH) {
+            rows.fetch();
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const Vec<V> x = values_of<V, D>(rows.x[i]),
+                             dy = values_of<V, D>(rows.dy[i]);
+                for (int v = 0; v < V; v++) {
+                    const float off = centred(x.v[v], stat[v]);
+                    // without an activation the slope is 1
+                    const float grad = act_grad<D>(
+                        p.act, fmaf(off, scale[v], beta[v]), dy.v[v]);
+                    run[0][v] += grad;
+                    run[1][v] += grad * off;
+                }
+            }
+        }
+        sums.add(run);
+    }
+
+    // x_hat is x - mean times this factor
+    if (s.valid) channel_params<V>(p, s, stat, scale, beta);
+    for (int v = 0; v < V; v++)
+        sums.of[V + v][threadIdx.x] *= (double)stat[v].rstd;
+    norm_bwd_totals<V>(p, s, sums);
+}
+
+/* The same where each row has its own statistics. */
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK, 2)
+    norm_bwd_row_sums_kernel(const Norm p)
+{
+    const ColPosition s = col_position<V>(p.cols);
+    // one group for all V channels, see norm_of
+    const ChannelStats *stat =
+        p.stats_out.stat + s.from * p.count + quotient((uint32_t)s.c, p.per);
+    const int64_t step = (int64_t)p.cols.deep * p.count;
+    ColSums<2, V> sums;
+    NormRows<V, D> rows;
+
+    sums.clear();
+    rows.begin(p, s);
+    while (rows.left > 0) {
+        float run[2][V] = {};
+#pragma unroll 1
+        for (int n = 0; n < RUN; n += BATCH) {
+            ChannelStats own[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                own[i] = {};
+                if (i < rows.left) own[i] = stat[i * step];
+            }
+            rows.fetch();
+            stat += BATCH * step;
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const Vec<V> x = values_of<V, D>(rows.x[i]),
+                             dy = values_of<V, D>(rows.dy[i]);
+                for (int v = 0; v < V; v++) {
+                    run[0][v] += dy.v[v];
+                    run[1][v] +=
+                        dy.v[v] * (centred(x.v[v], own[i]) * own[i].rstd);
+                }
+            }
+        }
+        sums.add(run);
+    }
+    norm_bwd_totals<V>(p, s, sums);
 }
 
 /* dbeta and dgamma from the totals of several sets; one block a channel. */
@@ -214,13 +306,11 @@ __global__ void __launch_bounds__(BLOCK) norm_bwd_dx_kernel(const Norm p)
     float scale[V], beta[V], x_coef[V], offset[V];
 
     if (!s.valid) return;
+    channel_params<V>(p, s, stat, scale, beta);
+#pragma unroll
     for (int v = 0; v < V; v++) {
-        const int c = s.c + v;
         double coef, constant;
-        stat[v] = channel_stats_of(p, s.set, c);
-        scale[v] = scale_of(p.stats_out, stat[v], c),
-        beta[v] = beta_of(p.stats_out, c);
-        norm_bwd_sums_of(p, s.set, c, stat[v], &coef, &constant);
+        norm_bwd_sums_of(p, s.set, s.c + v, stat[v], &coef, &constant);
         x_coef[v] = (float)coef, offset[v] = (float)constant;
     }
 
@@ -237,11 +327,9 @@ __global__ void __launch_bounds__(BLOCK) norm_bwd_dx_kernel(const Norm p)
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
             for (int v = 0; v < V; v++) {
-                float grad = dy[i].v[v];
-                if (p.act.runs)
-                    grad = act_grad<D>(
-                        p.act, normal(x[i].v[v], stat[v], scale[v], beta[v]),
-                        grad);
+                const float grad = act_grad<D>(
+                    p.act, normal(x[i].v[v], stat[v], scale[v], beta[v]),
+                    dy[i].v[v]);
                 dy[i].v[v] = grad * scale[v] +
                              centred(x[i].v[v], stat[v]) * x_coef[v] +
                              offset[v];
@@ -375,17 +463,6 @@ NormGrads norm_grads_of(const Call *c)
             {is_fresh(c, 2), is_fresh(c, 1)}};
 }
 
-template <int V, Dtype D> void start_grads(const Call *c, const Norm &p)
-{
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (p.single_row)
-        LAUNCH((norm_bwd_sums_kernel<V, D, true>), p.cols.blocks, BLOCK, 0,
-               stream, p);
-    else
-        LAUNCH((norm_bwd_sums_kernel<V, D, false>), p.cols.blocks, BLOCK, 0,
-               stream, p);
-}
-
 /* Sums of dy and dy x_hat: totals for dx, and dbeta and dgamma. */
 bool grads(const Call *c, const Norm &norm)
 {
@@ -395,7 +472,11 @@ bool grads(const Call *c, const Norm &norm)
     if (p.col_sets == 1) p.put = put;
     if (p.single_row) p.total = NULL;
     moves(moved(c->x[0]) + moved(c->dy));
-    CALL_STORED(p.type, p.vec, start_grads, c, p);
+    if (p.single_row)
+        LAUNCH_STORED(p.type, p.vec, norm_bwd_row_sums_kernel, p.cols.blocks, c,
+                      p);
+    else
+        LAUNCH_STORED(p.type, p.vec, norm_bwd_sums_kernel, p.cols.blocks, c, p);
     if (!gpu_launched("norm, gradient sums")) return false;
     if (p.col_sets == 1 || !(put.to[0] || put.to[1])) return true;
     p.put = put;

@@ -110,7 +110,9 @@ __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
     const ColPosition s = col_position<V>(p.cols);
     const Element<D> *from = (const Element<D> *)p.x;
     const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
-    double sum[2][V] = {}, pivot[V] = {};
+    ColSums<2, V> sums;
+    double pivot[V] = {};
+    sums.clear();
 
     for (int v = 0; v < V && s.valid; v++) {
         const uint32_t group = quotient((uint32_t)(s.c + v), p.per);
@@ -131,11 +133,12 @@ __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
         }
 #pragma unroll
         for (int v = 0; v < V; v++)
-            add_run<V>(x, v, n, pivot[v], &sum[0][v], &sum[1][v]);
+            add_run<V>(x, v, n, pivot[v], &sums.of[v][threadIdx.x],
+                       &sums.of[V + v][threadIdx.x]);
     }
 
     store_all_stats(p, s.set,
-                    col_grid_sums<2, V>(p.cols, s, sum, p.parts, p.counters));
+                    col_grid_sums(p.cols, s, sums, p.parts, p.counters));
 }
 
 /* Statistics of a set and group from partial sums; one block each. */

@@ -747,7 +747,7 @@ Space cuda_lstm_space(const Call *c)
     s.bwd = (size_t)most((int64_t)scratch_bytes(c, true),
                          (int64_t)conv_wgrad_bytes(&r));
     s.bwd = (size_t)most((int64_t)s.bwd,
-                         (int64_t)conv_bias_grad_bytes(c->x[0]->dim));
+                         (int64_t)conv_bias_grad_bytes(c->x[0]->dim, F32));
     return s;
 }
 

@@ -184,7 +184,7 @@ bool cuda_maxpool_sums_grads(const Call *c)
 bool cuda_maxpool_fwd(const Call *c)
 {
     Pool p;
-    const int v = wide_vec_width(c->y);
+    const int v = wide_vec(c->y->type, c->y->dim.c);
     if (!pool_of(c, c->y->dim, v, &p)) return false;
     p.x = c->x[0]->data, p.y = c->y->data;
     p.norm_on_load = norm_on_load_of(c, 0);
@@ -196,7 +196,7 @@ bool cuda_maxpool_fwd(const Call *c)
 bool cuda_maxpool_bwd(const Call *c)
 {
     Pool p;
-    const int v = wide_vec_width(c->y);
+    const int v = wide_vec(c->y->type, c->y->dim.c);
     if (!c->dx[0]) return true;
     if (c->sums.dx[0]) return pool_grad_sums(c);
     if (!pool_of(c, c->x[0]->dim, v, &p)) return false;
