@@ -307,7 +307,7 @@ IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
     else if (precision_copy(r->c->precision) != F32)
         f.sum_parts =
             boxes.count * (int)p.classes.by * (way == SM90_PAIR ? 2 : 1);
-    f.sums_grads = f.sum_parts && maps_of(boxes.taps, true) <= SM90_MAPS;
+    f.grad_sums = f.sum_parts && maps_of(boxes.taps, true) <= SM90_MAPS;
     return f;
 }
 

@@ -18,6 +18,11 @@
  * classes, as in igemm.cuh: the source of fprop and the result of dgrad are
  * then tensor maps of every s-th position.
  *
+ * Gradient sums (grad_sums.cuh): TMA loads the operand of the deferred norm,
+ * the box and channels of a warpgroup's results, into the memory that stages
+ * the results; each thread reads the values at the places of its accumulators
+ * and then overwrites them. The partial sums, as those of y, are one a box.
+ *
  * Split-K: where one sample has too few tiles for a GPU, a tile's halos are
  * divided into slices with a block each. The blocks store f32 partial sums,
  * which split_k_sum adds in their order. The number of slices follows from the
@@ -154,7 +159,7 @@ enum Sm90SumsOf { SM90_NO_SUMS, SM90_Y_SUMS, SM90_GRAD_SUMS };
 struct IgemmSm90Fit {
     bool takes;
     int sum_parts;    // partial sums over the result; 0: none
-    bool sums_grads;  // can write gradient sums
+    bool grad_sums;   // can write gradient sums
     size_t workspace; // bytes of Call.scratch
 };
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad);

@@ -205,7 +205,7 @@ bool takes_igemm_sm90(const ConvProblem *r, ConvChoice *out)
     const IgemmSm90Fit f = igemm_sm90_fit(r, out->runs_dgrad);
     if (!f.takes) return false;
     out->workspace = f.workspace;
-    out->sums_dx = out->sums_fresh = out->passes == PASS_DX && f.sums_grads;
+    out->sums_dx = out->sums_fresh = out->passes == PASS_DX && f.grad_sums;
     if (out->passes == PASS_Y || out->sums_dx) out->sum_parts = f.sum_parts;
     return true;
 }
