@@ -33,4 +33,19 @@ size_t upconv_head_bytes(const ConvProblem *r, int border);
  * another call wrote it. parts: upconv_head_bytes. False with the reason. */
 bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
                      const Result &dx, float *dw, float *db, void *parts);
+
+/* norm_act_one of the two channels in a register, for operands of products: no
+ * branch. A relu gives -0 where norm_act_one gives 0. by: scale and shift of
+ * both; leak: of the activation. */
+template <Dtype D>
+static __device__ __forceinline__ uint32_t norm_act_pair(float leak, float4 by,
+                                                         uint32_t both)
+{
+    float2 v = Stored<D>::unpack(both);
+    v.x = fmaf(v.x, by.x, by.y), v.y = fmaf(v.y, by.z, by.w);
+    if (v.x <= 0) v.x *= leak;
+    if (v.y <= 0) v.y *= leak;
+    return Stored<D>::pack(v.x, v.y);
+}
+
 #endif

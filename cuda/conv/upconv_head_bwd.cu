@@ -172,10 +172,13 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
 {
     constexpr Dtype D = NARROW_TYPE<P>;
     const int lane = (int)threadIdx.x % WARP;
-    float2 by[2] = {}; // of a lane's channels
+    const float leak = norm_on_load.act.leak;
+    float4 by[2] = {}; // of a lane's channels, for two positions
 
-    for (int i = 0; i < 2 && norm_on_load.table; i++)
-        by[i] = s.deferred_norm[c + lane / 4 + i * 8];
+    for (int i = 0; i < 2 && norm_on_load.table; i++) {
+        const float2 one = s.deferred_norm[c + lane / 4 + i * 8];
+        by[i] = make_float4(one.x, one.y, one.x, one.y);
+    }
 #pragma unroll 2
     for (int m = 0; m < POSITIONS; m += 16) {
         uint32_t a[4];
@@ -183,12 +186,8 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
                                                    c / 8 + lane / 8 % 2));
         if (norm_on_load.table)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float2 v = Stored<D>::unpack(a[i]);
-                a[i] = Stored<D>::pack(
-                    norm_act_one<D>(norm_on_load.act, by[i % 2], v.x),
-                    norm_act_one<D>(norm_on_load.act, by[i % 2], v.y));
-            }
+            for (int i = 0; i < 4; i++)
+                a[i] = norm_act_pair<D>(leak, by[i % 2], a[i]);
 #pragma unroll
         for (int j = 0; j < TILES; j += 2) {
             uint32_t b[4];
@@ -377,18 +376,17 @@ void set_halo(const ConvProblem *r, UpconvHead *p)
     box_of(r->output, bits);
     UpconvAxis *s = p->axis;
     for (int i = 0; i < 3; i++) s[i] = upconv_axis(r, i, bits[i]);
-    p->pitch = s[2].reach * r->cin;
-    const int pieces = (int)ceil_div(p->pitch, WARP);
-    p->units = s[0].reach * s[1].reach * pieces;
+    const int pitch = s[2].reach * r->cin, plane = s[1].reach * pitch;
     p->every = divisor(r->cin), p->high = divisor(s[1].reach);
-    p->pieces = divisor(pieces);
+    p->line = divisor(pitch), p->halo = s[0].reach * plane;
+    p->next = {THREADS / plane, THREADS % plane / pitch, THREADS % pitch};
 
     for (int k = 0; k < COLUMNS; k++) {
         const int tap = k / r->cin, w = tap % g->k[2];
         const int h = tap / g->k[2] % g->k[1], d = tap / g->k[2] / g->k[1];
         const int line =
             d * g->dil[0] * s[1].reach + h * g->dil[1]; // of the halo
-        const int at = line * p->pitch + w * g->dil[2] * r->cin + k % r->cin;
+        const int at = line * pitch + w * g->dil[2] * r->cin + k % r->cin;
         p->tap[k / 2] |= (uint32_t)(k < p->columns ? at : NO_TAP) << k % 2 * 16;
     }
 }

@@ -175,8 +175,7 @@ __device__ __forceinline__ void fill(const UpconvHeadFwd &p, const Tile &t,
 }
 
 /* Applies the deferred norm to the lines that this thread copied: bit i of
- * `inside` is its i-th row. Positions outside of x stay zero. A relu gives -0
- * where norm_act gives 0, which makes no difference to a sum. */
+ * `inside` is its i-th row. Positions outside of x stay zero. */
 template <Dtype D>
 __device__ __forceinline__ void apply_norm(float leak, const float4 *norm,
                                            uint32_t inside, unsigned char *x)
@@ -192,14 +191,7 @@ __device__ __forceinline__ void apply_norm(float leak, const float4 *norm,
         uint4 all = *(const uint4 *)x;
         uint32_t *v = &all.x;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float2 two = Stored<D>::unpack(v[i]);
-            two.x = fmaf(two.x, by[i].x, by[i].y);
-            two.y = fmaf(two.y, by[i].z, by[i].w);
-            if (two.x <= 0) two.x *= leak;
-            if (two.y <= 0) two.y *= leak;
-            v[i] = Stored<D>::pack(two.x, two.y);
-        }
+        for (int i = 0; i < 4; i++) v[i] = norm_act_pair<D>(leak, by[i], v[i]);
         *(uint4 *)x = all;
     }
 }

@@ -54,19 +54,27 @@ struct ConcatOperand {
     int channel_blocks; // channel blocks of the tensor before
 };
 
+/* An element of a halo: plane, line of the plane, element of the line. A thread
+ * has every THREADS-th element. */
+struct HaloElement {
+    int d, h, e;
+};
+
 struct UpconvHead {
     const float *dy;
     const void *w;
     ConcatOperand side[2];
     int channels, results, columns;
     UpconvAxis axis[3];
-    Divisor every, high, pieces; // channels of y; lines, pieces of a line
-    int pitch, units;            // elements of a halo's line; pieces of a halo
-    uint32_t tap[COLUMNS / 2];   // offsets in a halo of two columns
-    ChannelSums sums;            // over dx, one part a block
-    float *dw, *db;              // NULL: not needed
-    float *parts;                // parts: (blocks, elements of dw)
-    double *db_parts;            // (blocks, elements of db)
+    Divisor every, high, line; // channels of y; of a halo: lines of a plane,
+                               // elements of a line
+    int halo;                  // its elements
+    HaloElement next;          // from one of a thread's elements to the next
+    uint32_t tap[COLUMNS / 2]; // offsets in a halo of two columns
+    ChannelSums sums;          // over dx, one part a block
+    float *dw, *db;            // NULL: not needed
+    float *parts;              // parts: (blocks, elements of dw)
+    double *db_parts;          // (blocks, elements of db)
     bool fresh_dw, fresh_db;
     GridReduce grid_reduce; // over the parts
     unsigned *counters;
@@ -150,21 +158,26 @@ __device__ __forceinline__ int output_row(const UpconvHead &p, const Box &b,
     return inside ? row : -1;
 }
 
-/* A piece of a halo, which a warp copies: up to 32 neighbouring elements of a
- * line. */
-struct HaloPiece {
-    int d, h, line, e; // line: of all; e: the lane's element of the line
-};
-
-__device__ __forceinline__ HaloPiece halo_piece(const UpconvHead &p, int unit)
+__device__ __forceinline__ HaloElement halo_element(const UpconvHead &p)
 {
-    uint32_t rest = (uint32_t)unit;
-    HaloPiece s;
-    s.e = (int)(split(&rest, p.pieces) * WARP + threadIdx.x % WARP);
-    s.line = (int)rest;
-    s.h = (int)split(&rest, p.high);
-    s.d = (int)rest;
-    return s;
+    uint32_t rest = threadIdx.x;
+    HaloElement k;
+    k.e = (int)split(&rest, p.line);
+    k.h = (int)split(&rest, p.high);
+    k.d = (int)rest;
+    return k;
+}
+
+/* Advances to the thread's next element. */
+__device__ __forceinline__ void halo_next(const UpconvHead &p, HaloElement *k)
+{
+    k->e += p.next.e;
+    const bool line = k->e >= (int)p.line.by;
+    k->e -= line ? (int)p.line.by : 0;
+    k->h += p.next.h + line;
+    const bool plane = k->h >= (int)p.high.by;
+    k->h -= plane ? (int)p.high.by : 0;
+    k->d += p.next.d + plane;
 }
 
 /* Issues the copies of a box. */
@@ -187,17 +200,18 @@ __device__ __forceinline__ void fill(const UpconvHead &p,
     int from[3];
 #pragma unroll
     for (int a = 0; a < 3; a++) from[a] = b.at[a] * s[a].step - s[a].lo;
+    const uint32_t deep = (uint32_t)s[0].size, high = (uint32_t)s[1].size;
+    const uint32_t wide = (uint32_t)(s[2].size * p.results);
+    HaloElement k = halo_element(p);
 #pragma unroll 1
-    for (int u = t / WARP; u < p.units; u += WARPS) {
-        const HaloPiece k = halo_piece(p, u);
-        const int d = from[0] + k.d, h = from[1] + k.h;
-        const int w = from[2] * p.results + k.e, wide = s[2].size * p.results;
-        const bool there = d >= 0 && d < s[0].size && h >= 0 && h < s[1].size &&
-                           w >= 0 && w < wide;
-        const int64_t row = ((int64_t)b.n * s[0].size + d) * s[1].size + h;
-        if (k.e < p.pitch)
-            cp_async4(&to->dy[k.line * p.pitch + k.e],
-                      p.dy + (there ? row * wide + w : 0), there);
+    for (int i = t; i < p.halo; i += THREADS, halo_next(p, &k)) {
+        const uint32_t d = (uint32_t)(from[0] + k.d);
+        const uint32_t h = (uint32_t)(from[1] + k.h);
+        const uint32_t e = (uint32_t)(from[2] * p.results + k.e);
+        const bool there = d < deep && h < high && e < wide;
+        const uint32_t row = ((uint32_t)b.n * deep + d) * high + h;
+        cp_async4(&to->dy[i], p.dy + (there ? (uint64_t)row * wide + e : 0),
+                  there);
     }
 }
 
@@ -216,20 +230,22 @@ __device__ __forceinline__ void sum_dy(const UpconvHead &p, const Box &b,
     }
 
     float sum[RESULTS] = {};
+    HaloElement k = halo_element(p);
 #pragma unroll 1
-    for (int u = (int)threadIdx.x / WARP; u < p.units; u += WARPS) {
-        const HaloPiece k = halo_piece(p, u);
+    for (int i = (int)threadIdx.x; i < p.halo; i += THREADS, halo_next(p, &k)) {
         if (k.d >= own[0] || k.h >= own[1] || k.e >= own[2] * p.results)
             continue;
         uint32_t which = (uint32_t)k.e;
         which = split(&which, p.every);
-        const float v = halo[k.line * p.pitch + k.e];
+        const float v = halo[i];
 #pragma unroll
         for (int r = 0; r < RESULTS; r++)
             if (r == (int)which) sum[r] += v;
     }
 
+#pragma unroll
     for (int r = 0; r < RESULTS; r++) {
+        if (r >= p.results) break;
         const float all = warp_sum(sum[r]);
         if (threadIdx.x % WARP == 0)
             s->db[r][threadIdx.x / WARP] += (double)all;
