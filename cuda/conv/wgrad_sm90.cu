@@ -210,6 +210,55 @@ __device__ __forceinline__ void norm_boxes(const WgradParams90 &p,
     }
 }
 
+/* A warp is ready to overwrite a buffer. */
+__device__ __forceinline__ void give_back(uint64_t *empty)
+{
+    if (threadIdx.x % WARP == 0) mbarrier_arrive(empty, 1);
+}
+
+/* By a warpgroup: the products of all boxes of a share from `first` on, STEPS a
+ * box. a, b: operands in buffer 0; seen: the mbarriers of filled buffers. */
+template <int N, int STEPS, Dtype D>
+__device__ __forceinline__ void multiply_boxes(const WgradParams90 &p,
+                                               int first, const WgradBuffers &m,
+                                               uint64_t *seen, uint64_t a,
+                                               uint64_t b, Sm90Ring *r,
+                                               float (&d)[N / 2])
+{
+    int last = -1; // the buffer that products in flight read
+    bool adds = false;
+    int i = first;
+    do {
+        // where loads take longer than products, the next load need not wait
+        // for the next box
+        if (last >= 0 &&
+            !__any_sync(~0u, mbarrier_test(seen + r->at, r->phase))) {
+            wgmma_wait<0>();
+            give_back(m.empty + last);
+            last = -1;
+        }
+        mbarrier_wait(seen + r->at, r->phase);
+        const uint32_t buffer = (uint32_t)(r->at * m.room);
+        uint64_t at_a = wgmma_advance(a, buffer),
+                 at_b = wgmma_advance(b, buffer);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            WgmmaProduct<N, D, true, true>::issue(d, at_a, at_b,
+                                                  adds | (k > 0));
+            at_a = wgmma_advance(at_a, 16 * SM90_ROW);
+            at_b = wgmma_advance(at_b, 2 * p.b_stride); // two lines on
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (last >= 0) give_back(m.empty + last);
+        last = r->at, adds = true;
+        r->next(p.buffers);
+    } while ((i += p.splits) < p.boxes);
+    wgmma_wait<0>();
+    give_back(m.empty + last);
+}
+
 /* WARPGROUPS multiply; they share the ROWS of a set of taps and the 64-channel
  * chunks of `output`. B_ROW: bytes of a position of a halo, 128 or 32. LINES:
  * of a box. */
@@ -219,7 +268,6 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
 {
     enum {
         POSITIONS = LINES * SM90_BOX_W,
-        STEPS = POSITIONS / 16,         // products of a box
         A_BYTES = POSITIONS * SM90_ROW, // of 64 channels of `output`
     };
     DYN_SMEM_1024(uint64_t, full);
@@ -265,58 +313,25 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
     for (uint32_t w = blockIdx.x; w < works; w += gridDim.x) {
         const int self = opaque(warpgroup);
         const int row = self % ROWS; // the warpgroup's row of taps
-        const uint64_t a0 = wgmma_descriptor(m.at + self / ROWS * A_BYTES,
-                                             A_BYTES, 1024, SWIZZLE_128);
-        const uint64_t b0 = wgmma_descriptor(
+        const uint64_t a = wgmma_descriptor(m.at + self / ROWS * A_BYTES,
+                                            A_BYTES, 1024, SWIZZLE_128);
+        const uint64_t b = wgmma_descriptor(
             m.at + m.a_room + row * p.row + p.b_offset, p.b_leading, p.b_stride,
             B_ROW == 32 ? SWIZZLE_32 : SWIZZLE_128);
         float d[N / 2];
-        int last = -1; // the buffer that products in flight read
-        bool adds = false;
-        int i = work_of(p, w).first;
-        do {
-            // where the products are faster than the loads, the next load need
-            // not wait for the next box
-            if (last >= 0 &&
-                !__any_sync(~0u, mbarrier_test(seen + r.at, r.phase))) {
-                wgmma_wait<0>();
-                if (threadIdx.x % WARP == 0) mbarrier_arrive(m.empty + last, 1);
-                last = -1;
-            }
-            mbarrier_wait(seen + r.at, r.phase);
-            uint64_t a = wgmma_advance(a0, (uint32_t)(r.at * m.room));
-            uint64_t b = wgmma_advance(b0, (uint32_t)(r.at * m.room));
-            wgmma_fence();
-#pragma unroll
-            for (int k = 0; k < STEPS; k++) {
-                WgmmaProduct<N, D, true, true>::issue(d, a, b, adds | (k > 0));
-                a = wgmma_advance(a, 16 * SM90_ROW);
-                b = wgmma_advance(b, 2 * p.b_stride); // two lines on
-            }
-            wgmma_commit();
-            wgmma_wait<1>();
-            if (last >= 0 && threadIdx.x % WARP == 0)
-                mbarrier_arrive(m.empty + last, 1);
-            last = r.at, adds = true;
-            r.next(p.buffers);
-        } while ((i += p.splits) < p.boxes);
-        wgmma_wait<0>();
-        if (threadIdx.x % WARP == 0) mbarrier_arrive(m.empty + last, 1);
-
-        // tiles of whole rows of channels
+        multiply_boxes<N, POSITIONS / 16, D>(p, work_of(p, w).first, m, seen, a,
+                                             b, &r, d);
+        const uint32_t part = w * WARPGROUPS + (uint32_t)warpgroup;
         if constexpr (B_ROW == SM90_ROW)
             if (!p.parts) {
                 double sum[1] = {store_tile<N>(p.to, w, warpgroup, d)};
                 thread_group_sums(sum, WARP);
                 if (p.sqnorm && threadIdx.x % WARP == 0)
-                    p.sqnorm[(w * WARPGROUPS + (uint32_t)warpgroup) * 4 +
-                             threadIdx.x % 128 / WARP] = sum[0];
+                    p.sqnorm[part * 4 + threadIdx.x % 128 / WARP] = sum[0];
                 continue;
             }
-
-        float4 *to = p.parts +
-                     ((int64_t)w * WARPGROUPS + warpgroup) * (N / 8) * 128 +
-                     threadIdx.x % 128;
+        float4 *to =
+            p.parts + (int64_t)part * (N / 8) * 128 + threadIdx.x % 128;
 #pragma unroll
         for (int q = 0; q < N / 8; q++)
             to[q * 128] =
@@ -513,9 +528,6 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
     s->lines = SM90_LINES;
     if (!s->thin && (s->halos > 1 || (s->rows == 2 && s->a_chunks == 1)))
         s->lines = FEW_LINES;
-    const char *e =
-        getenv(s->halos > 1 ? "SEG_WGRAD_LINES2" : "SEG_WGRAD_LINES4");
-    if (e && s->rows == 2 && s->a_chunks == 2) s->lines = atoi(e);
     if (s->lines < SM90_LINES &&
         !sm90_boxes_of(r, false, s->pairs, s->lines, &s->boxes))
         return false;
@@ -559,11 +571,9 @@ bool launch(const ConvProblem *r, const Shape90 &s, const WgradParams90 &p,
     if (s.rows == 3)
         return launch_as<192, 3, 3, 128, 32, D>(r, p, blocks, shared);
     if (s.a_chunks == 1)
-        return launch_as<128, 2, 2, 128, 8, D>(r, p, blocks, shared);
-    if (s.lines == 16)
-        return launch_as<128, 4, 2, 128, 16, D>(r, p, blocks, shared);
-    if (s.lines == 8)
-        return launch_as<128, 4, 2, 128, 8, D>(r, p, blocks, shared);
+        return launch_as<128, 2, 2, 128, FEW_LINES, D>(r, p, blocks, shared);
+    if (s.lines == FEW_LINES)
+        return launch_as<128, 4, 2, 128, FEW_LINES, D>(r, p, blocks, shared);
     return launch_as<128, 4, 2, 128, 32, D>(r, p, blocks, shared);
 }
 
