@@ -155,22 +155,27 @@ int64_t cost_of(const ConvProblem *r, const Sets &s)
            (t.taps * t.channels + 2 * (WGRAD_TILE_FILTERS + t.channels));
 }
 
-/* The fastest sets. False: none, or more than twice the columns of dw, (tap,
- * channel), that wgrad_mma computes. */
+/* Do blocks compute at most twice the columns of dw, (tap, channel), that
+ * wgrad_mma computes? */
+bool wastes_little(const ConvProblem *r, const Sets &s)
+{
+    const int *k = r->win.k;
+    const int64_t columns = (int64_t)k[0] * k[1] * k[2] * r->cin;
+    return s.count * s.tile.taps * padded(r->cin, s.tile.channels) <=
+           2 * padded(columns, 64);
+}
+
+/* The fastest sets. False: none. */
 bool choose_sets(const ConvProblem *r, Sets *best)
 {
-    const Window *g = &r->win;
     *best = {};
     for (const WgradTileShape &tile : WGRAD_TILE_SHAPES) {
         Sets s;
-        if (sets_of(r, tile, &s) &&
+        if (sets_of(r, tile, &s) && wastes_little(r, s) &&
             (!best->count || cost_of(r, s) < cost_of(r, *best)))
             *best = s;
     }
-    const WgradTileShape &t = best->tile;
-    const int64_t columns = (int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin;
-    return best->count && best->count * t.taps * padded(r->cin, t.channels) <=
-                              2 * padded(columns, 64);
+    return best->count > 0;
 }
 
 /* Sets the tap table of each set, for the halo of p. False: an origin has no 16

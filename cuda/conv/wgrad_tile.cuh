@@ -96,7 +96,7 @@ struct WgradTileShape {
 };
 
 static constexpr WgradTileShape WGRAD_TILE_SHAPES[] = {
-    {9, 32}, {4, 64}, {9, 16}, {9, 8}};
+    {9, 32}, {4, 64}, {4, 32}, {9, 16}, {9, 8}};
 
 static inline int wgrad_tile_k_warps(int channels)
 {

@@ -546,6 +546,8 @@ bool wgrad_tile_launch(const ConvProblem *r, const WgradTileShape &tile,
     case 64:
         return wgrad_tile_queue<P, 4, 64>(r, p, blocks, shared);
     case 32:
+        if (tile.taps == 4)
+            return wgrad_tile_queue<P, 4, 32>(r, p, blocks, shared);
         return wgrad_tile_queue<P, 9, 32>(r, p, blocks, shared);
     case 16:
         return wgrad_tile_queue<P, 9, 16>(r, p, blocks, shared);
