@@ -375,6 +375,7 @@ now() {
 # the rows of the table in docs/benchmarks.md: figure, wanted, last measured, part
 open_on_hardware() {
     printf '\n## Open on hardware\n\n| figure | wanted | last measured | now |\n|---|---|---|---|\n'
+    # shellcheck disable=SC2016  # the backquotes are of Markdown
     sed -n '/^### Open on hardware/,/^##* [^O]/p' docs/benchmarks.md | grep '`[^`]*` |$' |
         while IFS='|' read -r _ figure wanted last part _; do
             part=$(echo "$part" | tr -d '`' | sed -e 's/^ *//' -e 's/ *$//')
