@@ -166,8 +166,7 @@ bool params_of(const Pass &pass, int processors, Sm90Way *way, Sm90Boxes *boxes,
     if (narrow_tiles > INT32_MAX / 2) return false;
     const int stages = set_taps(taps, pairs, p) * p->from.chunks;
     *way = SM90_WIDE;
-    const bool narrow = tf32 && getenv("SEG_TF32_NARROW");
-    if (!narrow && !pairs && p->to.chunks % 2 == 0 &&
+    if (!pairs && p->to.chunks % 2 == 0 &&
         pays_wide(narrow_tiles, processors) &&
         place(*way, tf32, p, (int)narrow_tiles, stages))
         return true;
@@ -311,11 +310,11 @@ IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
     return f;
 }
 
-bool igemm_sm90_run(const ConvProblem *all, bool all_dgrad, const Source &from,
-                    const void *w, const float *bias, const Result &to,
-                    void *workspace)
+bool igemm_sm90_run(const ConvProblem *asked, bool asked_dgrad,
+                    const Source &from, const void *w, const float *bias,
+                    const Result &to, void *workspace)
 {
-    const Pass pass = pass_of(all, all_dgrad);
+    const Pass pass = pass_of(asked, asked_dgrad);
     const ConvProblem *r = &pass.r;
     const bool dgrad = pass.dgrad;
     const Dtype type = precision_copy(r->c->precision);
@@ -369,7 +368,7 @@ bool igemm_sm90_run(const ConvProblem *all, bool all_dgrad, const Source &from,
     }
     if (type == F32) {
         if (!filter_map_tf32(p, taps_of(r), way, workspace, &p.filter) ||
-            !igemm_sm90_round_filter(all, all_dgrad, pass.pairs_tf32,
+            !igemm_sm90_round_filter(asked, asked_dgrad, pass.pairs_tf32,
                                      (const float *)w, (float *)workspace))
             return false;
     } else if (!filter_map(r, dgrad, way, w, type, &p.filter)) {
@@ -381,10 +380,10 @@ bool igemm_sm90_run(const ConvProblem *all, bool all_dgrad, const Source &from,
     memcpy(p.stride, dgrad ? g->s : one, sizeof p.stride);
     memcpy(p.residue, taps.residue, sizeof p.residue);
 
-    moves(conv_operand_bytes(all, numel(source) + conv_filter_size(all)) +
+    moves(conv_operand_bytes(asked, numel(source) + conv_filter_size(asked)) +
               (split ? (double)(p.slices.by * sizeof(float)) * numel(result)
                      : stored_bytes(to, result)),
-          conv_flops(all));
+          conv_flops(asked));
     const int blocks = (int)least(sm90_processors(r), p.tiles);
     return (type == F32    ? igemm_sm90_tf32(r, way, p, blocks)
             : type == BF16 ? launch<BF16>(r, dgrad, way, p, blocks)
