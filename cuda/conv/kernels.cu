@@ -15,10 +15,9 @@
 #include "cuda/conv/upconv_head.cuh"
 #include "cuda/conv/wgrad_sm90.cuh"
 #include "cuda/conv/wgrad_tile.cuh"
+#include <stdlib.h>
 
 namespace {
-
-enum { FIRST_LAYER = 16 }; // channels of an input, at most
 
 /* The first channel of the second tensor of an implicit concat; 0: one tensor.
  */
@@ -188,15 +187,6 @@ bool run_direct_wgrad(const ConvRun *o)
                         o->dw, o->fresh_dw, o->sqnorm, o->workspace);
 }
 
-/* If only wgrad reads dy (a first layer: dx is not needed), wgrad applies norm
- * backward on load. */
-bool wgrad_loads_norm_bwd(const ConvProblem *r)
-{
-    const Call *c = r->c;
-    return c->norm.deferred && !wants_dx(c) && !c->dx[2] && !is_upconv(c) &&
-           loads_vectors(r, r->cout);
-}
-
 // -- Hopper GPUs -----------------------------------------------------------
 
 /* Do all results of the choice have the stored type of the precision? */
@@ -240,13 +230,9 @@ bool run_igemm_sm90(const ConvRun *o)
                           o->bias, o->to, o->workspace);
 }
 
-/* Leaves first layers to wgrad_tile if one tile of it has all of dw and applies
- * norm backward on load: dz and the norm's operand are read once, half the
- * bytes of a pass that makes dy and of reading dy. */
 bool takes_wgrad_sm90(const ConvProblem *r, ConvChoice *out)
 {
-    if (wgrad_loads_norm_bwd(r) && r->cin <= FIRST_LAYER &&
-        wgrad_tile_fit(r, true).tiles == 1)
+    if (getenv("SEG_THIN_TILE") && r->cin <= 16 && !wants_dx(r->c))
         return false;
     const WgradSm90Fit f = wgrad_sm90_fit(r);
     out->workspace = f.workspace, out->sqnorm_parts = f.sqnorm_parts;
@@ -289,6 +275,15 @@ bool run_igemm(const ConvRun *o)
 {
     return igemm_run(o->r, o->choice->runs_dgrad, false, source_of(o), o->w,
                      o->bias, o->to);
+}
+
+/* If only wgrad reads dy (a first layer: dx is not needed), wgrad applies norm
+ * backward on load. */
+bool wgrad_loads_norm_bwd(const ConvProblem *r)
+{
+    const Call *c = r->c;
+    return c->norm.deferred && !wants_dx(c) && !c->dx[2] && !is_upconv(c) &&
+           loads_vectors(r, r->cout);
 }
 
 bool takes_wgrad_tile(const ConvProblem *r, ConvChoice *out)

@@ -76,7 +76,6 @@ struct WgradTileFit {
     bool takes;
     size_t workspace;
     int sqnorm_parts;
-    int tiles; // of dw: each reads its operands once
 };
 /* norm_bwd: `output` has a norm backward on load. */
 WgradTileFit wgrad_tile_fit(const ConvProblem *r, bool norm_bwd);

@@ -4,7 +4,6 @@
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/bench.h"
 #include "tests/cuda/kernels/windowed.h"
-#include <stdlib.h>
 
 /* A convolution, or the upconv with this filter. */
 typedef struct Case {
@@ -29,8 +28,7 @@ static const Case cases[] = {
     {{2, {1, 1, 11, 13, 32}, 24, 3, 2, 1, 1, 1}, OP_conv, 1},
     {{2, {2, 1, 12, 10, 64}, 16, 4, 2, 1, 1, 1}, OP_conv, 1},
     {{3, {1, 4, 6, 6, 32}, 16, 4, 2, 1, 1, 1}, OP_conv, 1},
-    // four groups of one tap, a tile of 32 channels; of eight, two sets
-    {{2, {1, 1, 20, 17, 32}, 72, 2, 2, 0, 1, 1}, OP_conv, 1},
+    // four groups of one tap; of eight, two sets
     {{2, {1, 1, 20, 17, 72}, 8, 2, 2, 0, 1, 1}, OP_conv, 1},
     {{3, {1, 4, 6, 5, 32}, 16, 2, 2, 0, 1, 1}, OP_conv, 1},
     // dilation, with stride: one tap group; a stride that leaves rows out
@@ -163,44 +161,5 @@ TEST(wgrad_tile_norm_on_load)
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         norm_on_load(PRECISION_bf16, &layers[i], i % 2);
         norm_on_load(PRECISION_f16, &layers[i], i % 2 == 0);
-    }
-}
-
-/* dw of a first layer with a deferred norm runs wgrad_tile on Hopper too, with
- * norm backward on load; unless it has several tiles. */
-TEST(wgrad_tile_first_layer_on_hopper)
-{
-    static const int filters[] = {64, 72};
-    for (int i = 0; i < 2; i++) {
-        const Shape s = {
-            OP_conv, {1, 1, 32, 40, 8}, {filters[i], 1, 3, 3, 8}, 1, 1, 1};
-        const Attr attr = attr_of(&s);
-        Tensor dw[2];
-        Bench b;
-        bench_open(&b, PRECISION_bf16);
-        const Tensor x = uniform(&b, s.x, BF16, -1, 1);
-        const Tensor w = uniform(&b, s.w, BF16, -1, 1);
-        emu_set_device(90, 1, "ok", (size_t)2 << 30);
-        for (int k = 0; k < 2; k++) {
-            NormAct h;
-            Call c;
-            b.draws = 100; // the same for both
-            setenv("SEG_HOPPER", k ? "0" : "1", 1);
-            const Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c);
-            const Tensor dy = uniform(&b, y.dim, BF16, -1, 1);
-            dw[k] = tensor_of(&b, s.w, F32);
-            c.y = &y, c.dy = &dy, c.dx[1] = &dw[k], c.fresh = ~0u;
-            c.norm.dx[1] = &h.dx[1], c.norm.dx[2] = &h.dx[2];
-            emu_reset_counts();
-            run(&b, &c);
-            const bool tile = k || !i;
-            EXPECT_INT(emu_launch_count("wgrad_tile_kernel"), tile);
-            EXPECT_INT(emu_launch_count("wgrad_sm90_kernel"), !tile);
-            EXPECT_INT(emu_launch_count("norm_bwd_dx_kernel"), !tile);
-        }
-        unsetenv("SEG_HOPPER");
-        emu_set_device(80, 1, "ok", (size_t)2 << 30);
-        near(&b, &dw[0], &dw[1], 0x1p-16);
-        bench_close(&b);
     }
 }
