@@ -2,7 +2,7 @@
  * halo; one precision a file: igemm_mma_tf32.cu, igemm_mma_bf16.cu,
  * igemm_mma_f16.cu. In 16 bits igemm_tile.cuh has fprop and dgrad for channels
  * that are a multiple of 8 and halos that fit; this file has all other fprop
- * and dgrad, tf32, and all wgrad.
+ * and dgrad, tf32, and the wgrad that wgrad_tile.cuh leaves.
  *
  * A block of 128 threads computes 64 x 64 results (128 x 16 if the result has
  * up to 16 channels), a warp 32 x 32 (32 x 16) of them: two by four (two)

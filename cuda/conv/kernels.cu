@@ -15,7 +15,6 @@
 #include "cuda/conv/upconv_head.cuh"
 #include "cuda/conv/wgrad_sm90.cuh"
 #include "cuda/conv/wgrad_tile.cuh"
-#include <stdlib.h>
 
 namespace {
 
@@ -187,6 +186,15 @@ bool run_direct_wgrad(const ConvRun *o)
                         o->dw, o->fresh_dw, o->sqnorm, o->workspace);
 }
 
+/* If only wgrad reads dy (a first layer: dx is not needed), wgrad applies norm
+ * backward on load. */
+bool wgrad_loads_norm_bwd(const ConvProblem *r)
+{
+    const Call *c = r->c;
+    return c->norm.deferred && !wants_dx(c) && !c->dx[2] && !is_upconv(c) &&
+           loads_vectors(r, r->cout);
+}
+
 // -- Hopper GPUs -----------------------------------------------------------
 
 /* Do all results of the choice have the stored type of the precision? */
@@ -232,8 +240,6 @@ bool run_igemm_sm90(const ConvRun *o)
 
 bool takes_wgrad_sm90(const ConvProblem *r, ConvChoice *out)
 {
-    if (getenv("SEG_THIN_TILE") && r->cin <= 16 && !wants_dx(r->c))
-        return false;
     const WgradSm90Fit f = wgrad_sm90_fit(r);
     out->workspace = f.workspace, out->sqnorm_parts = f.sqnorm_parts;
     return f.takes;
@@ -275,15 +281,6 @@ bool run_igemm(const ConvRun *o)
 {
     return igemm_run(o->r, o->choice->runs_dgrad, false, source_of(o), o->w,
                      o->bias, o->to);
-}
-
-/* If only wgrad reads dy (a first layer: dx is not needed), wgrad applies norm
- * backward on load. */
-bool wgrad_loads_norm_bwd(const ConvProblem *r)
-{
-    const Call *c = r->c;
-    return c->norm.deferred && !wants_dx(c) && !c->dx[2] && !is_upconv(c) &&
-           loads_vectors(r, r->cout);
 }
 
 bool takes_wgrad_tile(const ConvProblem *r, ConvChoice *out)

@@ -7,7 +7,6 @@
 #include "cuda/conv/tap_groups.cuh"
 #include "cuda/conv/wgrad_tile.cuh"
 #include "cuda/lib/grad_sqnorm.cuh"
-#include <stdlib.h>
 
 namespace {
 
@@ -260,9 +259,7 @@ double lay_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
     }
     p->all_boxes = (int)least(boxes, INT32_MAX);
 
-    const int two = getenv("SEG_WGRAD_TWO")
-                        ? atoi(getenv("SEG_WGRAD_TWO")) << 10
-                        : gpu_limits()->shared_of_two;
+    const int two = gpu_limits()->shared_of_two;
     const int stages = gpu_limits()->copy_stages > 2 ? 3 : 2;
     for (p->stages = stages; p->stages > 2; p->stages--)
         if (shared_of(r, s.tile.channels, p) <= two) break;

@@ -28,7 +28,8 @@ static const Case cases[] = {
     {{2, {1, 1, 11, 13, 32}, 24, 3, 2, 1, 1, 1}, OP_conv, 1},
     {{2, {2, 1, 12, 10, 64}, 16, 4, 2, 1, 1, 1}, OP_conv, 1},
     {{3, {1, 4, 6, 6, 32}, 16, 4, 2, 1, 1, 1}, OP_conv, 1},
-    // four groups of one tap; of eight, two sets
+    // four groups of one tap, a tile of 32 channels; of eight, two sets
+    {{2, {1, 1, 20, 17, 32}, 72, 2, 2, 0, 1, 1}, OP_conv, 1},
     {{2, {1, 1, 20, 17, 72}, 8, 2, 2, 0, 1, 1}, OP_conv, 1},
     {{3, {1, 4, 6, 5, 32}, 16, 2, 2, 0, 1, 1}, OP_conv, 1},
     // dilation, with stride: one tap group; a stride that leaves rows out
