@@ -256,37 +256,24 @@ bool launch_mma(const ConvProblem *r, IgemmParams *p, int classes,
 
 // -- wgrad -------------------------------------------------------------------
 
-/* One tile of w of one group, from one part of the positions. NORM_BWD:
- * `output` is a gradient to which norm backward is applied on load. Loads of
- * single elements take more registers; without launch bounds nvcc gives tf32
- * 128 registers and spills. */
-template <Precision P, bool OUTPUT, bool INPUT, bool NORM_BWD = false>
-__global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
-                                                : OUTPUT + INPUT == 2
-                                                    ? BLOCKS
-                                                    : BLOCKS / 2)
+/* One tile of w of one group, from one part of the positions. Loads of single
+ * elements take more registers; without launch bounds nvcc gives tf32 128
+ * registers and spills. */
+template <Precision P, bool OUTPUT, bool INPUT>
+__global__ void __launch_bounds__(CONV_THREADS,
+                                  OUTPUT + INPUT == 2 ? BLOCKS : BLOCKS / 2)
     wgrad_mma_kernel(const __grid_constant__ WgradParams p)
 {
     typedef typename PrecisionTraits<P>::T T;
     typedef typename PrecisionTraits<P>::Shared S;
-    typedef WgradLoad<T, OUTPUT, INPUT, NORM_BWD> F;
+    typedef WgradLoad<T, OUTPUT, INPUT> F;
     typedef WarpTile<P, 4> Tile;
     enum { BK = F::BK, WIDE = WGRAD_TILE + SKEW };
     SMEM(S, output, [2][BK][WIDE]);
     SMEM(S, input, [2][BK][WIDE]);
-    SMEM(float4, by, [NORM_BWD ? WGRAD_TILE : 1]);
     const WgradTile s = wgrad_tile_of(p);
     const int warp = (int)threadIdx.x / WARP;
     const int wm = warp % 2 * 32, wn = warp / 2 * 32;
-
-    if constexpr (NORM_BWD) {
-        const int c = (int)threadIdx.x;
-        if (c < WGRAD_TILE)
-            by[c] = s.m0 + c < p.cout
-                        ? p.norm_bwd.table[s.group * p.cout + s.m0 + c]
-                        : make_float4(0, 0, 0, 0);
-        __syncthreads();
-    }
 
     SMEM(Column, columns, [INPUT ? 1 : WGRAD_TILE]);
     F f(p, s, columns);
@@ -294,7 +281,7 @@ __global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
         if constexpr (P != PRECISION_tf32)
-            norm_operands<NARROW_TYPE<P>>(p, s, &f, by);
+            norm_operands<NARROW_TYPE<P>>(p, s, &f);
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
             to_shared<P>(&output[b][F::row() + i * F::STEP][F::first()],
@@ -344,18 +331,6 @@ bool wgrad_mma(const ConvProblem *r, const WgradParams *p, dim3 blocks)
     enum { COUNT = Line<typename PrecisionTraits<P>::T>::COUNT };
     cudaStream_t stream = gpu_stream(r->c->dev);
     const bool lines = r->cout % COUNT == 0;
-
-    if constexpr (P != PRECISION_tf32) {
-        if (p->norm_bwd.table) {
-            if (r->cin % COUNT == 0)
-                LAUNCH((wgrad_mma_kernel<P, true, true, true>), blocks,
-                       CONV_THREADS, 0, stream, *p);
-            else
-                LAUNCH((wgrad_mma_kernel<P, true, false, true>), blocks,
-                       CONV_THREADS, 0, stream, *p);
-            return gpu_launched("wgrad_mma, norm backward on load");
-        }
-    }
 
     if (lines && r->cin % COUNT == 0)
         LAUNCH((wgrad_mma_kernel<P, true, true>), blocks, CONV_THREADS, 0,

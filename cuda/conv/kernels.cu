@@ -186,8 +186,8 @@ bool run_direct_wgrad(const ConvRun *o)
                         o->dw, o->fresh_dw, o->sqnorm, o->workspace);
 }
 
-/* If only wgrad reads dy (a first layer: dx is not needed), wgrad applies norm
- * backward on load. */
+/* If only wgrad reads dy (a first layer: dx is not needed), wgrad_tile applies
+ * norm backward on load. */
 bool wgrad_loads_norm_bwd(const ConvProblem *r)
 {
     const Call *c = r->c;
@@ -195,7 +195,7 @@ bool wgrad_loads_norm_bwd(const ConvProblem *r)
            loads_vectors(r, r->cout);
 }
 
-// -- Hopper GPUs -----------------------------------------------------------
+// -- Hopper GPUs -------------------------------------------------------------
 
 /* Do all results of the choice have the stored type of the precision? */
 bool sm90_results(const ConvProblem *r, unsigned passes)
@@ -301,7 +301,6 @@ bool takes_wgrad(const ConvProblem *r, ConvChoice *out)
 {
     out->workspace = conv_wgrad_bytes(r);
     out->sqnorm_parts = conv_wgrad_sqnorm_parts(r);
-    out->loads_norm_bwd = wgrad_loads_norm_bwd(r);
     return true;
 }
 

@@ -86,7 +86,6 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
     p.border = r->input.c, p.output_border = r->output.c;
     if (input.border) p.second = input.second, p.border = input.border;
     p.output = output.first.data, p.output_norm = output.first.norm_on_load;
-    p.norm_bwd = output.first.norm_bwd;
     if (output.border)
         p.second_output = output.second, p.output_border = output.border;
     p.win = r->win, p.size = r->input;
@@ -113,9 +112,7 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
         (fresh ? 1 : 2) + 2 * grid_reduce_traffic(p.grid_reduce);
     const double sqnorm_bytes =
         sqnorm ? conv_wgrad_sqnorm_parts(r) * sizeof *sqnorm : 0;
-    moves(conv_operand_bytes(r,
-                             numel(r->input) + numel(r->output) *
-                                                   (p.norm_bwd.table ? 2 : 1)) +
+    moves(conv_operand_bytes(r, numel(r->input) + numel(r->output)) +
               (double)(times * conv_filter_size(r)) * sizeof(float) +
               sqnorm_bytes,
           conv_flops(r));

@@ -30,7 +30,6 @@ struct WgradParams {
     // in second tensors.
     NormOnLoad input_norm, output_norm;
     Operand second, second_output;
-    NormBwd norm_bwd; // of `output`; table NULL: none
     int border, output_border;
     float *out;     // dw
     double *sqnorm; // partial sums of squares of dw, one a tile; or NULL
@@ -121,12 +120,9 @@ static __device__ __forceinline__ const T *output_at(const WgradParams &p,
 /* The registers of a thread for one chunk of BK positions: lines of
  * neighbouring channels of output (g) and input (x), for positions row(), row()
  * + STEP, .. OUTPUT, INPUT: the channels of a group are a multiple of COUNT on
- * that side, so a line is one load, and a line of the input belongs to one tap.
- * NORM_BWD: with each line of output, the line of the norm's x. */
-template <class T, bool OUTPUT, bool INPUT, bool NORM_BWD = false>
-struct WgradLoad {
-    static_assert(OUTPUT || !NORM_BWD,
-                  "norm backward on load works on whole lines");
+ * that side, so a line is one load, and a line of the input belongs to one
+ * tap. */
+template <class T, bool OUTPUT, bool INPUT> struct WgradLoad {
     enum {
         COUNT = Line<T>::COUNT,
         ACROSS = WGRAD_TILE / COUNT, // lines of a row of the tile
@@ -139,7 +135,6 @@ struct WgradLoad {
     const Column *table; // else all columns of the tile, in shared memory:
                          // COUNT columns a line do not fit the registers
     Line<T> g[LOADS], x[LOADS];
-    Line<T> norm_x[NORM_BWD ? LOADS : 1];
     bool inside[INPUT ? LOADS : 1]; // x is inside of the input
 
     static __device__ __forceinline__ int first()
@@ -174,15 +169,10 @@ struct WgradLoad {
             const int m = at + row() + i * STEP;
             g[i] = x[i] = {};
             if (INPUT) inside[i] = false;
-            if (NORM_BWD) norm_x[i] = {};
             if (m >= s.to) continue;
             const T *y = output_at<T, OUTPUT>(p, m, (int)s.group * p.cout + m1);
             if constexpr (OUTPUT) {
                 if (m1 < p.cout) g[i] = *(const Line<T> *)y;
-                // the norm's x is one tensor with the rows of the gradient
-                if (NORM_BWD && m1 < p.cout)
-                    norm_x[i] = *(const Line<T> *)((const T *)p.norm_bwd.x +
-                                                   (y - (const T *)p.output));
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++)
@@ -233,49 +223,23 @@ static __device__ __forceinline__ void norm_concat_lines(
         norm_lines<D>(norm_on_load, channel - (far ? border : 0), x, wanted);
 }
 
-/* Applies norm backward to lines of a gradient; x: the lines of the norm's
- * operand. by: the coefficients of their channels, in shared memory, as the
- * compiler would hold too many of them in registers. */
-template <Dtype D, int COUNT>
-static __device__ __forceinline__ void norm_bwd_lines(
-    const float4 *by, float leak, const Line<uint16_t> (&x)[COUNT],
-    Line<uint16_t> (&dz)[COUNT])
-{
-    enum { TWO = 2 };
-#pragma unroll
-    for (int j = 0; j < Line<uint16_t>::COUNT; j += TWO)
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            const auto norm_x = load<TWO, D>(x[i].v + j);
-            auto v = load<TWO, D>(dz[i].v + j);
-#pragma unroll
-            for (int h = 0; h < TWO; h++)
-                v.v[h] =
-                    norm_bwd_loaded<D>(by[j + h], leak, norm_x.v[h], v.v[h]);
-            store_vec<TWO, D>(dz[i].v + j, v, true);
-        }
-}
-
-/* Applies to the lines of both sides their deferred norms, or to output the
- * norm backward with the coefficients `by` of the tile's channels. A line of
- * output is normed even if this thread's line of input is outside: it
+/* Applies to the lines of both sides their deferred norms. A line of output is
+ * normed even if this thread's line of input is outside: it
  * multiplies all columns of the tile. Past the last position the input is zero
  * in all threads. */
-template <Dtype D, bool OUTPUT, bool INPUT, bool NORM_BWD>
+template <Dtype D, bool OUTPUT, bool INPUT>
 static __device__ __forceinline__ void norm_operands(
     const WgradParams &p, const WgradTile &s,
-    WgradLoad<uint16_t, OUTPUT, INPUT, NORM_BWD> *f, const float4 *by)
+    WgradLoad<uint16_t, OUTPUT, INPUT> *f)
 {
-    typedef WgradLoad<uint16_t, OUTPUT, INPUT, NORM_BWD> F;
+    typedef WgradLoad<uint16_t, OUTPUT, INPUT> F;
     const int m1 = s.m0 + F::first();
     if constexpr (INPUT)
         norm_concat_lines<D>(p.input_norm, p.second.norm_on_load, p.border,
                              s.group * p.cin + f->column.channel, f->x,
                              f->inside);
 
-    if constexpr (NORM_BWD) {
-        norm_bwd_lines<D>(by + F::first(), p.norm_bwd.leak, f->norm_x, f->g);
-    } else if constexpr (OUTPUT) {
+    if constexpr (OUTPUT) {
         bool all[F::LOADS];
         for (int i = 0; i < F::LOADS; i++) all[i] = true;
         if (m1 < p.cout)

@@ -76,14 +76,15 @@ static bool run_on(int capability, Precision p, const OpCase *c, Arena *mem,
     return ok;
 }
 
-/* Expects equal values: the same bits, or up to rounding in f16. */
+/* Expects equal values: up to the order of f32 sums, since the boxes of
+ * wgrad_tile follow from a GPU's shared memory, or up to rounding in f16. */
 static void expect_close(const double *p, const double *q, int64_t count,
                          bool exact)
 {
     double off = 0, all = 0;
     for (int64_t i = 0; i < count; i++)
         off += (p[i] - q[i]) * (p[i] - q[i]), all += p[i] * p[i];
-    EXPECT(off <= (exact ? 0 : 0x1p-22) * all);
+    EXPECT(off <= (exact ? 0x1p-44 : 0x1p-22) * all);
 }
 
 TEST(capability_75_layers)
