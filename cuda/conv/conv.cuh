@@ -191,10 +191,10 @@ static inline double result_traffic(const Result &r, Dims s)
            channel_sums_traffic(r.sums);
 }
 
-/* dw (+)= wgrad(input, output) on the kernels of wgrad.cuh. `output` may have a
- * norm backward on load if its channels are read 16 bytes at a time. sqnorm:
- * NULL, or memory for conv_wgrad_sqnorm_parts partial sums of the squares of
- * dw. scratch: conv_wgrad_bytes. False with the reason. */
+/* dw (+)= wgrad(input, output) on the kernels of wgrad.cuh, which in 16 bits
+ * apply the deferred norms of both operands on load. sqnorm: NULL, or memory
+ * for conv_wgrad_sqnorm_parts partial sums of the squares of dw. scratch:
+ * conv_wgrad_bytes. False with the reason. */
 bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
                 float *w, bool fresh, double *sqnorm, void *scratch);
 size_t conv_wgrad_bytes(const ConvProblem *r);

@@ -1,14 +1,14 @@
 /* igemm_mma.cuh -- fprop, dgrad and wgrad as products on tensor cores without a
  * halo; one precision a file: igemm_mma_tf32.cu, igemm_mma_bf16.cu,
- * igemm_mma_f16.cu. In 16 bits igemm_tile.cuh has fprop and dgrad for channels
- * that are a multiple of 8 and halos that fit; this file has all other fprop
- * and dgrad, tf32, and the wgrad that wgrad_tile.cuh leaves.
+ * igemm_mma_f16.cu. They run the problems in 16 bits and tf32 that no kernel
+ * with a halo takes: igemm_tile.cuh, wgrad_tile.cuh, igemm_sm90.cuh,
+ * wgrad_sm90.cuh.
  *
  * A block of 128 threads computes 64 x 64 results (128 x 16 if the result has
  * up to 16 channels), a warp 32 x 32 (32 x 16) of them: two by four (two)
  * fragments of 16 x 8, accumulated in f32 by m16n8k16 (tf32: m16n8k8). Chunks
- * of 64 bytes of the k axis go through two buffers in shared memory as in
- * igemm_f32.cu. Rows of a tile lie 80 bytes apart where they run along k, else
+ * of 64 bytes of the k axis go through two buffers in shared memory (each_chunk
+ * of conv.cuh). Rows of a tile lie 80 bytes apart where they run along k, else
  * an odd number of 16-byte lines, so ldmatrix has no bank conflicts.
  *
  * Each tap loads its operand again: a 64 x 64 chunk in 16 bits reads 8 KB for

@@ -201,9 +201,10 @@ bool launch(const ConvProblem *r, bool dgrad, Sm90Way way,
                                 : launch<SM90_PAIR, D>(r, dgrad, p, blocks);
 }
 
-/* The filter (cout, taps, cin) as a tensor map: 64 source channels of one tap
- * by the result channels of a tile. For pairs (cout, kd x kh, kw, cin): 32 by
- * 32 channels of one tap. */
+/* The filter (cout, taps, cin) as a tensor map. A box is 64 channels of the
+ * input by, in fprop, the output channels of a tile; in dgrad by 64 output
+ * channels, loaded once for each 64 of the tile. For pairs (cout, kd x kh, kw,
+ * cin): 32 by 32 channels of one tap. */
 bool filter_map(const ConvProblem *r, bool dgrad, Sm90Way way, const void *w,
                 Dtype type, TensorMap *out)
 {
@@ -269,8 +270,8 @@ Dims part_of(Dtype type, const Sm90Side &side, Dims all, int tensor)
     return all;
 }
 
-/* The maps of two tensors of the source and of the result; and of the operands
- * of the deferred norms for gradient sums. */
+/* The number of maps: of two tensors of the source and of the result; and of
+ * the operands of the deferred norms for gradient sums. */
 int maps_of(const Sm90Taps &taps, bool grad_sums)
 {
     return 2 * taps.source_classes +

@@ -21,7 +21,8 @@
  * Gradient sums (grad_sums.cuh): TMA loads the operand of the deferred norm,
  * the box and channels of a warpgroup's results, into the memory that stages
  * the results; each thread reads the values at the places of its accumulators
- * and then overwrites them. The partial sums, as those of y, are one a box.
+ * and then overwrites them. Partial sums of gradients and of y are one a box
+ * and residue class; of pairs one for each position of a pair.
  *
  * Split-K: where one sample has too few tiles for a GPU, a tile's halos are
  * divided into slices with a block each. The blocks store f32 partial sums,
@@ -163,10 +164,10 @@ struct IgemmSm90Fit {
     size_t workspace; // bytes of Call.scratch
 };
 IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad);
-/* igemm_sm90_tf32.cu: queue the kernel, and before it the copy of the filter
- * that it reads: rounded to tf32, (result channels, taps, source channels); of
- * pairs (position of the pair, result channel) and one tap more along w. False
- * with the reason. */
+/* igemm_sm90_tf32.cu: igemm_sm90_tf32 queues the kernel,
+ * igemm_sm90_round_filter before it the copy of the filter: rounded to tf32,
+ * (result channels, taps, source channels); of pairs (position of the pair,
+ * result channel) and one tap more along w. False with the reason. */
 bool igemm_sm90_tf32(const ConvProblem *r, Sm90Way way,
                      const IgemmSm90Params &p, int blocks);
 bool igemm_sm90_round_filter(const ConvProblem *r, bool dgrad, bool pairs,

@@ -1,6 +1,6 @@
 /* igemm_tile.cuh -- fprop and dgrad on tensor cores in 16 bits with the halo in
  * shared memory, for groups whose channels are a multiple of 8 (16 bytes) on
- * both sides. igemm_mma.cuh has all other problems.
+ * both sides. igemm_mma.cuh has the problems that no other kernel takes.
  *
  * A block computes a box of samples and positions of one residue class
  * (igemm_operands.cuh) by BN channels. The source positions that all taps of a

@@ -83,8 +83,9 @@ size_t aligned(int64_t elements)
     return (size_t)ceil_div(2 * elements, ALIGNED) * ALIGNED;
 }
 
-/* False: rows are no 16 bytes apart, or igemm_sm90 does not take the problem.
- * Sets its fit. */
+/* False: the call is no conv in 16 bits of 1 to 15 channels (not 8) in one
+ * group without a deferred norm, or igemm_sm90 does not take its rows. Sets the
+ * fit of igemm_sm90. */
 bool im2row_of(const ConvProblem *r, Im2row *out, IgemmSm90Fit *fit)
 {
     const Call *c = r->c;

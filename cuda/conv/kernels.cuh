@@ -88,8 +88,8 @@ ConvProblem conv_problem_of(const Call *c);
  * apply a deferred norm. */
 bool conv_loads_vectors(const ConvProblem *r);
 /* Of the plan of y: may operand 0 be the tensor before its norm (Call.x_norm)?
- * All kernels but small_cin apply the norm on load, or read a copy to which
- * dispatch.cu has applied it. */
+ * All kernels but small_cin and im2row_sm90 apply the norm on load, or read a
+ * copy to which dispatch.cu has applied it. */
 bool conv_takes_deferred(const ConvPlan &fwd);
 /* May operand 0 and its gradient be in two tensors, x[0] and x[X2]? */
 bool conv_fuses_concat(const ConvProblem *r, const ConvPlan &fwd);

@@ -45,8 +45,9 @@ bool sm90_takes_pairs_tf32(const ConvProblem *r, bool dgrad);
 /* Is the problem one of pairs, with this GPU? All tensors have 32 channels, an
  * even width, and the window is 3 wide, padded by 1, with stride 1. */
 bool sm90_takes_pairs(const ConvProblem *r);
-/* Is it a first layer for wgrad, with this GPU: a convolution of at most 16
- * channels? */
+/* Is it a first layer for wgrad, with this GPU: a convolution in 16 bits of at
+ * most 16 input channels without a deferred norm, with 32 filters or more, in
+ * multiples of 8? */
 bool sm90_takes_thin(const ConvProblem *r);
 /* The multiprocessors of the GPU; in a dry run those of an H100. */
 int sm90_processors(const ConvProblem *r);

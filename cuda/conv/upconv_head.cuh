@@ -1,6 +1,6 @@
 /* upconv_head.cuh -- an upconv (transposed convolution) with 1 to 4 output
  * channels, as in the last layer of a generator, on GPUs of compute capability
- * 8.0 and more (98 KB of shared memory); see upconv_head_fwd.cu and
+ * 8.0 and more (up to 99 KB of shared memory); see upconv_head_fwd.cu and
  * upconv_head_bwd.cu. In its ConvProblem y is `input` and x is `output`: r->cin
  * counts channels of y, r->cout channels of x, and y is a dgrad (conv.cuh). */
 #ifndef SEG_CUDA_CONV_UPCONV_HEAD_H

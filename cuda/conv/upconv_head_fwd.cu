@@ -21,8 +21,9 @@
  * Their sums wait in shared memory for the next plane, each for the thread that
  * made it. w stays in shared memory.
  *
- * Bound by memory: 2 B an element of x, and y. With 64 positions along h and w
- * a tile of 11x11 cells loads 1.23 rows of x for each of x. */
+ * Least bytes: 2 an element of x, and y. With 64 positions an axis and two
+ * samples (tiles of 11x11 cells, runs of 13 planes) each row of x is loaded
+ * 1.23 times. */
 #include "cuda/conv/igemm_tile_load.cuh"
 #include "cuda/conv/upconv_head.cuh"
 
@@ -416,7 +417,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 // -- launching ---------------------------------------------------------------
 
 /* Sets the tile of a plane of count[1] x count[2] cells: the one with the
- * fewest rows of x and products in all, whose halo has at most `most` rows.
+ * fewest rows of x and products in all, whose halo has at most most_rows rows.
  * False: there is none. */
 bool set_tile(UpconvHeadFwd *p, const int64_t (&count)[3], int64_t most_rows)
 {
@@ -435,8 +436,8 @@ bool set_tile(UpconvHeadFwd *p, const int64_t (&count)[3], int64_t most_rows)
     return best > 0;
 }
 
-/* Sets everything but the operands. False: the window is dilated, or it does
- * not fit. */
+/* Sets everything but the operands. False: the window is dilated, or w and a
+ * tile do not fit in shared memory. */
 bool fwd_params(const ConvProblem *r, int border, UpconvHeadFwd *p)
 {
     const Window *g = &r->win;

@@ -1,4 +1,4 @@
-/* wgrad.cu -- wgrad: the launch of all precisions; see wgrad.cuh for the
+/* wgrad.cu -- the launch of wgrad_mma and wgrad_f32; see wgrad.cuh for the
  * product.
  *
  * Positions are divided into parts (split-K) by a number that depends on

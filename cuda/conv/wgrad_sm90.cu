@@ -12,12 +12,14 @@ enum {
     FOLD_LOADS = 8, // of a thread, in flight
     MOST_BUFFERS = 4,
     THIN = 16,     // channels of a row of a thin operand
-    FEW_LINES = 8, // of a box of many halos, so that several are in memory
+    FEW_LINES = 8, // of a box with many halos, or with 2 x 2 taps by 64
+                   // filters, so that several boxes are in shared memory
 };
 
-/* Where the results of the tiles belong in dw. The tile of a block is (set of
- * taps, chunk of b, tile of a). A set has rows x columns of taps: of a group
- * with one halo, or of groups of one tap. */
+/* Where the results of the tiles belong in dw. a is `output`, b is `input`: the
+ * operands of the product. The tile of a block is (tap set, chunk of b, tile of
+ * a). A tap set has rows x columns of taps: of a group with one halo, or of
+ * groups of one tap. */
 struct WgradTiles {
     float *dw;
     bool fresh;
@@ -64,7 +66,7 @@ __device__ __forceinline__ WgradTile tile_of(const WgradTiles &f, uint32_t tile)
     return t;
 }
 
-/* A share of the boxes of a tile. */
+/* A part of the boxes of a tile: every p.splits-th from `first` on. */
 struct WgradWork {
     uint32_t tile;
     int first; // box
@@ -210,13 +212,13 @@ __device__ __forceinline__ void norm_boxes(const WgradParams90 &p,
     }
 }
 
-/* A warp is ready to overwrite a buffer. */
+/* By a warp that has read a buffer: the next load may overwrite it. */
 __device__ __forceinline__ void give_back(uint64_t *empty)
 {
     if (threadIdx.x % WARP == 0) mbarrier_arrive(empty, 1);
 }
 
-/* By a warpgroup: the products of all boxes of a share from `first` on, STEPS a
+/* By a warpgroup: the products of all boxes of a part from `first` on, STEPS a
  * box. a, b: operands in buffer 0; seen: the mbarriers of filled buffers. */
 template <int N, int STEPS, Dtype D>
 __device__ __forceinline__ void multiply_boxes(const WgradParams90 &p,

@@ -1,8 +1,8 @@
 /* wgrad_tile.cu -- the choice of tap sets, boxes and split-K for
  * wgrad_tile.cuh, its launch, and the sum of its parts.
  *
- * All choices depend on extents alone, so a result has the same bits in each
- * run. */
+ * All choices follow from extents, precision and the shared memory of the GPU,
+ * so a result has the same bits in each run on one GPU. */
 #include "cuda/conv/pad_channels.cuh"
 #include "cuda/conv/tap_groups.cuh"
 #include "cuda/conv/wgrad_tile.cuh"
@@ -72,11 +72,11 @@ int taps_of(const TapBox &s)
 struct Sets {
     IgemmAxis<TILE_GROUPS> axis[3];
     TapBox tap_box[WGRAD_TILE_SETS * WGRAD_TILE_TAPS];
-    int first[WGRAD_TILE_SETS + 1]; // box of each set
+    int first[WGRAD_TILE_SETS + 1]; // first tap box of each set
     int count;
     WgradTileShape tile;
     int reach[3]; // largest shift of a tap in a halo
-    int groups;   // boxes of a set, at most
+    int groups;   // tap groups of a set, at most
 };
 
 /* Adds taps to the last set, or to a new one. False: too many sets. */
@@ -113,7 +113,7 @@ bool sets_of(const ConvProblem *r, const WgradTileShape &tile, Sets *to)
         if (!tap_groups_of(x, &to->axis[a])) return false;
     }
 
-    int used = taps; // of the last set: the first box begins one
+    int used = taps; // of the last set: the first tap box begins a set
     const auto &x = to->axis;
     for (int i = 0; i < x[0].groups * x[1].groups * x[2].groups; i++) {
         TapBox s = {{i / x[2].groups / x[1].groups,
@@ -164,7 +164,7 @@ bool wastes_little(const ConvProblem *r, const Sets &s)
            2 * padded(columns, 64);
 }
 
-/* The fastest sets. False: none. */
+/* The sets of the least cost_of. False: none. */
 bool choose_sets(const ConvProblem *r, Sets *best)
 {
     *best = {};
@@ -278,7 +278,8 @@ double lay_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
     return bytes > two ? ticks * 5 / 4 : ticks;
 }
 
-/* Chooses the fastest boxes; false: none fit in shared memory. */
+/* Chooses the boxes of the least estimated time; false: none fit in shared
+ * memory. */
 bool choose_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
 {
     int far[3], best[4] = {};
@@ -290,7 +291,7 @@ bool choose_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
             far[a]++;
     }
 
-    // a step of each warp that shares positions
+    // at least a step (16 positions) for each warp that shares positions
     const int first = s.tile.channels == 8 ? 6 : 5;
     for (int log = first; log <= MOST_POSITIONS_LOG; log++)
         for (int d = 0; d <= far[0]; d++)

@@ -1,6 +1,7 @@
 /* wgrad_tile.cuh -- wgrad on tensor cores with the halo in shared memory, for
- * groups whose channels are a multiple of 8 on both sides. wgrad.cuh has the
- * product, and all other problems.
+ * filters in multiples of 8 and input channels in multiples of 8, or 1 to 15 in
+ * one group (pad_channels.cuh). wgrad.cuh has the product, and the problems
+ * that no other kernel takes.
  *
  * A block computes 64 filters by some channels of `input` for all taps of a tap
  * set, from a part of the boxes of output positions (split-K). For each box it
@@ -89,8 +90,8 @@ bool wgrad_tile_run(const ConvProblem *r, const Source &input,
 /* The tile of dw that a block computes: WGRAD_TILE_FILTERS by `channels` of
  * `input`, for a set of at most `taps` taps. Eight warps: two along the
  * filters, at most four along the channels; if there are fewer, the others
- * share the positions of each box (`k_warps`) and sum them in parts of their
- * own. */
+ * share the positions of each box (wgrad_tile_k_warps) and sum them in parts of
+ * their own. */
 struct WgradTileShape {
     int taps, channels;
 };

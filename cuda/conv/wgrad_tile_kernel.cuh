@@ -1,7 +1,9 @@
 /* wgrad_tile_kernel.cuh -- the kernel of wgrad_tile.cuh.
  *
- * Eight warps: two along the 64 filters, four along the channels of `input`. A
- * warp has 32 filters by 8 (or 16) channels of every tap of the set. Boxes go
+ * Eight warps: two along the 64 filters, up to four along the channels of
+ * `input`; for 16 or 8 channels two or four warps share the positions of a box
+ * (wgrad_tile_k_warps). A warp has 32 filters by 8 (of 64: 16) channels of
+ * every tap of the set. Boxes go
  * through a ring of two or three stages in shared memory, filled by cp.async,
  * with one barrier a box. A stage has the rows of `output` (64 filters a
  * position), with norm backward on load the same rows of the norm's x, and the
@@ -15,7 +17,7 @@
  * they begin.
  *
  * Counted for 3x3 in 16 bits: a warp reads 185 bytes of shared memory for each
- * mma. From L2 a box of 8x16 loads 28 KB for 4.7 MFLOP, 171 FLOP a byte.
+ * mma. From L2 a box of 8x16 loads 28 KB for 4.7 MFLOP, 169 FLOP a byte.
  *
  * An accumulator adds one product of 16 (tf32: 8) positions an mma; a part has
  * at most CHAIN of them, and the fold adds parts in double. */

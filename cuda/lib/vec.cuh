@@ -9,9 +9,9 @@
  *
  * A tensor is f32 or, where the plan stores it in 16 bits, bf16 or f16 (cuda.c
  * lists the operators); in registers a vector is always of floats. Tensors in
- * 16 bits have a multiple of 8 channels, so V = 4 except in kernels that work
- * element by element. Inputs and concats of inputs are an exception; only
- * convolutions, linear and copy.cu read them. */
+ * 16 bits have a multiple of 8 channels, so V = 4, or 8 (wide_vec), except in
+ * kernels that work element by element. Inputs and concats of inputs are an
+ * exception; only convolutions, linear and copy.cu read them. */
 #ifndef SEG_CUDA_LIB_VEC_H
 #define SEG_CUDA_LIB_VEC_H
 #include "cuda/lib/kernel.cuh"

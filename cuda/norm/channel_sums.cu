@@ -3,8 +3,9 @@
  *
  * A block adds a group of neighbouring parts for 16 channels; the last block of
  * these channels adds the groups. The number of groups, at most
- * GRID_REDUCE_FAN_IN, depends on the number of parts alone. Bound by latency: a
- * thread has at most 16 loads, eight in flight, and the last block as few. */
+ * GRID_REDUCE_FAN_IN, depends on the number of parts alone. A thread loads an
+ * eighth of a group (of 64 parts, or of a FAN_IN-th of all if that is more),
+ * eight loads in flight. */
 #include "cuda/norm/channel_sums.cuh"
 
 namespace {

@@ -12,8 +12,9 @@
 
 struct ChannelSums {
     double *parts;      // NULL: no sums
-    bool ends;          // the last block adds the parts; else another call does
-    unsigned *counters; // if `ends`
+    bool ends;          // this call adds the parts, in its last block or by
+                        // channel_sums_add; else a later call does
+    unsigned *counters; // of the last block
     GridReduce grid_reduce;
     int channels;           // of a row of the result
     NormStatsOut stats_out; // of y: sums of v and v^2; stats_out.stat NULL:

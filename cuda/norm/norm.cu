@@ -39,8 +39,7 @@ __device__ __forceinline__ void channel_params(const Norm &p,
             scale[v] = k.gamma[s.c + v], beta[v] = k.beta[s.c + v];
     if (p.given)
 #pragma unroll
-        for (int v = 0; v < V; v++)
-            stat[v] = channel_stats_of(p, s.set, s.c + v);
+        for (int v = 0; v < V; v++) stat[v] = running_stats_of(p, s.c + v);
     else
 #pragma unroll
         for (int v = 0; v < V; v++)
@@ -173,7 +172,8 @@ __global__ void __launch_bounds__(BLOCK, 3) norm_bwd_sums_kernel(const Norm p)
         sums.add(run);
     }
 
-    // x_hat is x - mean times this factor
+    // x_hat is (x - mean) rstd; rstd is loaded again, so that the loop keeps
+    // no register for it
     if (s.valid) channel_params<V>(p, s, stat, scale, beta);
     for (int v = 0; v < V; v++)
         sums.of[V + v][threadIdx.x] *= (double)stat[v].rstd;

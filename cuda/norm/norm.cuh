@@ -160,13 +160,11 @@ struct Norm {
     ThreadGroups group_count; // single_row: one for each set and group
 };
 
-/* Statistics of channel c of a set: of the data, or the running ones. */
-static __device__ __forceinline__ ChannelStats channel_stats_of(const Norm &p,
-                                                                int64_t set,
+/* The running statistics of channel c. */
+static __device__ __forceinline__ ChannelStats running_stats_of(const Norm &p,
                                                                 int c)
 {
     const NormStatsOut &k = p.stats_out;
-    if (!p.given) return k.stat[set * p.count + quotient((uint32_t)c, p.per)];
     return {k.running_mean[c], 0,
             (float)(1 / sqrt((double)k.running_var[c] + (double)k.eps))};
 }

@@ -1,4 +1,4 @@
-/* pool.cuh -- a call of maxpool or avgpool, for maxpool.cu, avgpool.cu and
+/* pool.cuh -- a call of maxpool or avgpool, for pool_max.cu, pool_avg.cu and
  * pool_grad_sums.cu. */
 #ifndef SEG_CUDA_OPS_POOL_H
 #define SEG_CUDA_OPS_POOL_H

@@ -10,7 +10,7 @@
 namespace {
 
 enum {
-    V = 4,     // tensors in 16 bits use vectors of four
+    V = 4,     // channels of a thread
     BATCH = 4, // rows that a thread loads at a time
 };
 

@@ -140,8 +140,8 @@ static void draw_winograd(Draw *d, OpCase *c)
 
 /* Cases for the tiles of cuda/conv/igemm_f32.cu: 128 positions by 64 filters,
  * 256 by 32, or 128 by 16, chunks of 8 of the k axis, chains of 512; and of
- * wgrad_f32.cu: 64 or 32 filters by 128 or 64 by 16, chunks of 8 positions,
- * partial sums of 1024. One kind per case, in turn. */
+ * wgrad_f32.cu: filters x (tap, channel) 64 x 128, 32 x 128 or 64 x 16, chunks
+ * of 8 positions, partial sums of 1024. One kind per case, in turn. */
 static void draw_conv_tiles(Draw *d, OpCase *c)
 {
     switch (d->sample % 8) {

@@ -51,7 +51,7 @@ static void draw_avgpool(Draw *d, OpCase *c)
 }
 
 /* Windows with more taps than a byte counts, or than a chain of additions has
- * (cuda/ops/maxpool.cu, avgpool.cu, cuda/lib/window.cuh). */
+ * (cuda/ops/pool_max.cu, pool_avg.cu, cuda/lib/window.cuh). */
 static void draw_long_window(Draw *d, OpCase *c)
 {
     Window g = {.k = {1, 1, draw_edge(d, PICK(d, 257, 512))}, .s = {1, 1, 1}};

@@ -1,6 +1,6 @@
 #!/bin/sh
 # hopper.sh -- training on an emulated Hopper GPU, where kernels read weights through
-# tensor maps: results stay those of the kernels of other GPUs after a checkpoint is
+# tensor maps: losses stay within 1 % of those of the other kernels after a checkpoint is
 # loaded, averages are swapped in, weights are imported, a layer is frozen, and the
 # memory of tensors moves.
 #

@@ -41,8 +41,8 @@ at_most() {
 # wgrad_tile leaves sums of split-K to a launch of their own
 step "launches and bytes of the brain U-Net" at_most a100 brain_unet 16 111 6.40 658
 step "launches and bytes of OpenKBP" at_most a100 openkbp_unet3d 2 65 7.14 204
-# the kernels of Hopper fuse less: sums over y and dx, the norm's backward and sums of split-K are
-# launches of their own
+# the kernels of Hopper fuse less: the additions of partial sums over y and dx, the norm's backward
+# and sums of split-K are launches of their own
 step "the brain U-Net on Hopper" at_most h200 brain_unet 16 169 7.53 658
 step "OpenKBP on Hopper" at_most h200 openkbp_unet3d 2 88 7.84 204
 finish

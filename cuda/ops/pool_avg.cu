@@ -1,4 +1,4 @@
-/* avgpool.cu -- the mean of each window, and its activation.
+/* pool_avg.cu -- the mean of each window, and its activation.
  *
  * Both passes are sums over a box of terms: the elements of a window, or the
  * shares of an element in the dy of all results that read it. A thread computes

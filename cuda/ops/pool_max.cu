@@ -1,4 +1,4 @@
-/* maxpool.cu -- the maximum of each window; pool_grad_sums.cu has a backward
+/* pool_max.cu -- the maximum of each window; pool_grad_sums.cu has a backward
  * pass that also makes gradient sums.
  *
  * Each thread computes one vector of channels at one position: of the result in
