@@ -143,6 +143,7 @@ bool params_of(const Pass &pass, int processors, Sm90Way *way, Sm90Boxes *boxes,
         return false;
     const Sm90Taps *taps = &boxes->taps;
     const Dims to = boxes->result;
+    if (taps->taps * (pairs ? 4 : 1) > SM90_TAPS) return false; // see set_taps
     p->grid = boxes->grid;
     p->pitch = boxes->pitch, p->halo_h = boxes->halo_h;
     p->from = sm90_side(sm90_border(r, !dgrad), dgrad ? r->cout : r->cin,
@@ -151,6 +152,10 @@ bool params_of(const Pass &pass, int processors, Sm90Way *way, Sm90Boxes *boxes,
                                 : SM90_CHANNELS);
     p->to =
         sm90_side(sm90_border(r, dgrad), channels, pairs ? 32 : SM90_CHANNELS);
+    // a load of fprop's filter has neighbouring channels, across both tensors
+    if (!pairs && !dgrad && p->to.channels[1] &&
+        p->to.channels[0] % SM90_CHANNELS)
+        return false;
     p->halo_bytes = sm90_halo_bytes(boxes, SM90_ROW);
     p->halo_room = (int)ceil_div(p->halo_bytes, 1024) * 1024;
     p->channels = pass.pairs_tf32 ? channels / 2 : channels;

@@ -8,12 +8,14 @@
 #include <stdlib.h>
 
 enum {
-    ADD = 1,   // gradients are added
-    NORM = 2,  // the operand has a deferred norm
-    DW = 4,    // wgrad_sm90 takes dw; igemm_sm90 takes y and dx
-    THIN = 8,  // no dx, and igemm_sm90 does not take y
-    BOTH = 16, // in bf16 and f16: together these layers run all kernels
-    ROWS = 32, // THIN, but igemm_sm90 takes y, by im2row_sm90
+    ADD = 1,    // gradients are added
+    NORM = 2,   // the operand has a deferred norm
+    DW = 4,     // wgrad_sm90 takes dw; igemm_sm90 takes y and dx
+    THIN = 8,   // no dx, and igemm_sm90 does not take y
+    BOTH = 16,  // in bf16 and f16: together these layers run all kernels
+    ROWS = 32,  // THIN, but igemm_sm90 takes y, by im2row_sm90
+    NO_DX = 64, // igemm_sm90 takes y, not dx
+    LEFT = 128, // igemm_sm90 takes neither
 };
 
 typedef struct Layer {
@@ -101,6 +103,12 @@ static const Layer layers[] = {
     {{OP_upconv, {1, 1, 32, 16, 128}, {256, 1, 4, 4, 64}, 2, 1, 1},
      128,
      NORM | DW},
+    // the border of dx is inside of a chunk of 64 channels
+    {{OP_upconv, {1, 1, 32, 8, 96}, {192, 1, 4, 4, 48}, 2, 1, 1},
+     96,
+     NORM | DW | NO_DX},
+    // four products a tap of a pair, but 64 in all
+    {{OP_conv, {1, 6, 8, 16, 32}, {32, 5, 5, 3, 32}, 1, 1, 1}, 0, LEFT},
     // a halo for each tap
     {{OP_upconv, {3, 1, 16, 16, 128}, {128, 1, 2, 2, 64}, 2, 0, 1},
      0,
@@ -243,7 +251,8 @@ static void families_agree(Precision p, const Layer *l)
         emu_reset_counts();
         run(&b, &c);
         expect_kernel("igemm_sm90_kernel",
-                      !i && (l->how & (THIN | ROWS)) != THIN);
+                      !i && (l->how & (THIN | ROWS)) != THIN &&
+                          !(l->how & LEFT));
         expect_kernel("im2row_kernel", !i && (l->how & ROWS));
         c.dy = &dz, c.dx[1] = &dw[i];
         if (!(l->how & THIN)) c.dx[0] = &dx[i];
@@ -253,7 +262,8 @@ static void families_agree(Precision p, const Layer *l)
         emu_reset_counts();
         run(&b, &c);
         expect_squares(&b, &c);
-        expect_kernel("igemm_sm90_kernel", !i && !(l->how & THIN));
+        expect_kernel("igemm_sm90_kernel",
+                      !i && !(l->how & (THIN | NO_DX | LEFT)));
         expect_kernel("wgrad_sm90_kernel", !i && (l->how & DW));
     }
 
