@@ -330,6 +330,10 @@ static void store(const TensorMap *map, const void *from, const int *at,
     Fiber *f = &block->fiber[thread_number];
     const Box b = box_of(from, map, at, site, pc);
     const uint32_t bytes = box_bytes(b.map);
+    // "Negative indices and out of bounds", CUDA C++ Programming Guide
+    for (int i = 0; i < MAP_AXES; i++)
+        if (at[i] < 0)
+            stop(site, "%s: a box that begins at %d", site.what, at[i]);
     if (is_loading((uintptr_t)from, bytes))
         stop(site, "%s of a tile whose tma_load is in flight", site.what);
     if (checker) checker->async_read((uintptr_t)from, bytes, pc);
