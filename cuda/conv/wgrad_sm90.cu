@@ -326,10 +326,10 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
         const uint32_t part = w * WARPGROUPS + (uint32_t)warpgroup;
         if constexpr (B_ROW == SM90_ROW)
             if (!p.parts) {
-                double sum[1] = {store_tile<N>(p.to, w, warpgroup, d)};
-                thread_group_sums(sum, WARP);
-                if (p.sqnorm && threadIdx.x % WARP == 0)
-                    p.sqnorm[part * 4 + threadIdx.x % 128 / WARP] = sum[0];
+                const double squares = store_tile<N>(p.to, w, warpgroup, d);
+                if (p.sqnorm)
+                    store_warp_sqnorm(squares, p.sqnorm + part * 4 +
+                                                   threadIdx.x % 128 / WARP);
                 continue;
             }
         float4 *to =

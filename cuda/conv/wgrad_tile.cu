@@ -388,7 +388,7 @@ WgradTileFit wgrad_tile_fit(const ConvProblem *r, bool norm_bwd)
     WgradTileFit f = {};
     f.takes = run_of(r, norm_bwd, &o);
     if (!f.takes) return f;
-    f.sqnorm_parts = o.parts == 1 ? o.tiles : o.fold_blocks;
+    f.sqnorm_parts = o.parts == 1 ? o.tiles * WGRAD_TILE_WARPS : o.fold_blocks;
     f.workspace = o.padded_bytes;
     if (o.parts > 1)
         f.workspace += (size_t)(o.p.part_size * o.parts) * sizeof(float);

@@ -23,6 +23,7 @@
 
 enum {
     WGRAD_TILE_THREADS = 256,
+    WGRAD_TILE_WARPS = WGRAD_TILE_THREADS / WARP,
     WGRAD_TILE_FILTERS = 64, // of a block
     WGRAD_TILE_TAPS = 9,     // of a tap set, at most
     WGRAD_TILE_SETS = 16,    // of a launch, at most
@@ -51,7 +52,7 @@ struct WgradTileParams {
     float *dw, *parts; // parts: (parts, dw)
     bool fresh;        // dw is stored, else added to
     double *sqnorm;    // of one part: a partial sum of squares of dw for each
-                       // block, or NULL
+                       // warp, or NULL
     int64_t part_size;
     int input_c, output_c; // channels of all groups
     int cin, cout;         // channels of a group

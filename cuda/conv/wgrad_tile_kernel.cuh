@@ -525,7 +525,9 @@ __global__ void __launch_bounds__(WGRAD_TILE_THREADS, 2)
     cp_async_wait<0>();
     const double squares =
         store_sums<WARPS_K>(p, block->at, (int)wm, (int)wn, (int)wk, sum);
-    if (p.sqnorm) store_sqnorm(squares, p.sqnorm + blockIdx.x);
+    if (p.sqnorm)
+        store_warp_sqnorm(squares, p.sqnorm + blockIdx.x * WGRAD_TILE_WARPS +
+                                       threadIdx.x / WARP);
 }
 
 } // namespace

@@ -200,7 +200,8 @@ static inline bool gpu_fits(int64_t bytes)
     return bytes <= gpu_limits()->shared;
 }
 
-/* Allows blocks of `kernel` so many bytes of dynamic shared memory. All
+/* Allows blocks of `kernel`, which has no static shared memory
+ * (tests/shell/cuda_ptx.sh), so many bytes of dynamic shared memory. All
  * launches up to the limit of the GPU set that limit, because a captured launch
  * may need more than the next one. False with the reason. */
 template <class K> static inline bool gpu_allows(K *kernel, size_t bytes)

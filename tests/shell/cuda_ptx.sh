@@ -73,6 +73,13 @@ said_of() {
     awk '/Compiling entry function/ { of = $NF " " $(NF - 2) } { print of ": " $0 }' \
         "$kept/said"
 }
+# gpu_allows gives a block all shared memory of the GPU as dynamic memory, which leaves none
+# for static arrays
+dynamic='igemm_tile_kernel|igemm_sm90_kernel|wgrad_sm90_kernel|wgrad_tile_kernel|dgrad_wgrad_kernel'
+dynamic="$dynamic|small_cin_kernel|upconv_head_[a-z]*_kernel|lstm_[a-z]*wd_kernel|planted_kernel"
+no_static_memory() {
+    ! said_of | grep -E "($dynamic).*bytes smem"
+}
 no_spills() {
     [ "$(grep -c 'bytes spill stores' "$kept/said")" -ge \
         "$(grep -c 'Compiling entry' "$kept/said")" ] &&
@@ -95,6 +102,7 @@ for file in cuda/*/*.cu; do
     step "$file, a word of the compilers" silent
     step "$file, a float atomic" no_float_atomics
     step "$file, a spill" no_spills
+    step "$file, static shared memory" no_static_memory
     case $file in
     cuda/conv/igemm_tile* | cuda/conv/head.cu | cuda/conv/first.cu | \
         cuda/conv/small_cin.cu | cuda/conv/upconv_head* | cuda/conv/dgrad_wgrad.cu)
@@ -124,6 +132,18 @@ spilled() { ! no_spills > "$tmp/found" && grep -q 'sm_80.*bytes spill' "$tmp/fou
 step "a spill, found" spilled
 told() { ! silent > "$tmp/found" && grep -q '"unused"' "$tmp/found"; }
 step "a word, found" told
+cat > "$tmp/static.cu" << 'END'
+__global__ void planted_kernel(float *x)
+{
+    __shared__ float v[64];
+    v[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = v[63 - threadIdx.x];
+}
+END
+step "static shared memory, compiled" compiled "$tmp/static.cu"
+not_alone() { ! no_static_memory > "$tmp/found" && grep -q 'sm_80.*256 bytes smem' "$tmp/found"; }
+step "static shared memory, found" not_alone
 crowded() { registers 255 && ! registers 8; }
 step "registers are counted" crowded
 finish
