@@ -1,7 +1,7 @@
 #!/bin/sh
 # ncu.sh -- finds out how Nsight Compute can profile the program's kernels here.
 #
-#     sh tests/gpu/ncu.sh [KERNEL]     a regular expression, wgrad_mma by default
+#     sh tests/gpu/ncu.sh [KERNEL]     a regular expression, by default wgrad_, all kernels of dw
 #
 # Profiles one launch in `segengine check --device cuda --op conv`, in several ways, each
 # in at most LIMIT (40) seconds, and prints what ncu said and OK or FAILED for each. On one
@@ -24,7 +24,7 @@ NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 ncu=$(command -v ncu || ls "$(dirname "$NVCC")/ncu" 2> /dev/null)
 [ -n "$ncu" ] || { echo "not run: there is no ncu"; exit 77; }
 [ -x "$BUILD/segengine" ] || { echo "not run: there is no $BUILD/segengine"; exit 77; }
-kernel=${1:-wgrad_mma}
+kernel=${1:-wgrad_}
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
 "$ncu" --version | tail -n 1
