@@ -41,8 +41,9 @@ template <int BM_, int BN_, int TN_> struct SimtTile {
         LANES_N = WN / TN,
         WM = WARP / LANES_N * TM,
         ACROSS = BN / WN, // warps along n
-        // on a multiprocessor: 12 warps, 168 registers a thread
-        BLOCKS = 12 * WARP / THREADS,
+        // on a multiprocessor: 12 warps, 168 registers a thread; 8 where that
+        // spills
+        BLOCKS = (SM80 ? 12 : 8) * WARP / THREADS,
     };
     float acc[TM][TN] = {};
     float a[2][TM], b[2][TN];

@@ -137,9 +137,11 @@ template <int V, Dtype D> struct NormRows {
     }
 };
 
-/* Sums of dy and dy x_hat. */
+/* Sums of dy and dy x_hat. With 3 blocks on a multiprocessor 16-bit types spill
+ * on GPUs of compute capability 7.5 and 8.0. */
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK, 3) norm_bwd_sums_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK, D == F32 ? 3 : 2)
+    norm_bwd_sums_kernel(const Norm p)
 {
     const ColPosition s = col_position<V>(p.cols);
     ColSums<2, V> sums;
