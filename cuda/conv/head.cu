@@ -78,7 +78,7 @@ __device__ __forceinline__ Vec<V> apply_norm(const ConvHead &p,
                                              const float2 (&by)[V],
                                              const Vec16<V> &line)
 {
-    Vec<V> x = unpacked<V, D>(line);
+    Vec<V> x = values_of<V, D>(line);
     if (p.x.norm_on_load.table)
 #pragma unroll
         for (int v = 0; v < V; v++)
@@ -183,7 +183,7 @@ __device__ __forceinline__ void put_dx(const ConvHead &p, int64_t i, Vec<V> dx,
             store_vec<V, D>((Element<D> *)p.dx.data + i, dx, p.dx.fresh);
     } else {
         Element<D> *to = (Element<D> *)p.dx.data + i;
-        const auto norm_x = unpacked<V, D>(x);
+        const auto norm_x = values_of<V, D>(x);
         if (!p.dx.fresh) {
             const auto old = load<V, D>(to);
             for (int v = 0; v < V; v++) dx.v[v] = old.v[v] + dx.v[v];

@@ -85,21 +85,15 @@ static __device__ __forceinline__ Vec<V> load(const Element<D> *p)
     }
 }
 
-/* Loads V numbers of 16 bits as raw bits, half the registers of a Vec; unpacked
- * converts the bits to floats. */
+/* Loads V numbers of 16 bits as raw bits, half the registers of a Vec;
+ * values_of converts the bits to floats. */
 template <int V>
 static __device__ __forceinline__ Vec16<V> packed(const void *p, int64_t i)
 {
     return *(const Vec16<V> *)((const uint16_t *)p + i);
 }
 
-template <int V, Dtype D>
-static __device__ __forceinline__ Vec<V> unpacked(const Vec16<V> &both)
-{
-    return load<V, D>((const Element<D> *)&both);
-}
-
-/* V numbers as stored, for loads that wait in registers. */
+/* V numbers of a tensor as raw bits, for loads that wait in registers. */
 template <int V, Dtype D>
 using Raw = std::conditional_t<D == F32, Vec<V>, Vec16<V>>;
 

@@ -183,9 +183,9 @@ __device__ __forceinline__ void grad_sums_rows(const DropGradSums &p,
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         if (row + i * deep >= s.to) continue;
-        const Vec<DRAWS> signs = unpacked<DRAWS, D>(x[i]),
-                         grad = unpacked<DRAWS, D>(dy[i]);
-        Vec<DRAWS> dx = unpacked<DRAWS, D>(was[i]);
+        const Vec<DRAWS> signs = values_of<DRAWS, D>(x[i]),
+                         grad = values_of<DRAWS, D>(dy[i]);
+        Vec<DRAWS> dx = values_of<DRAWS, D>(was[i]);
         for (int v = 0; v < DRAWS; v++) {
             float y = signs.v[v];
             if (p.grads.x)

@@ -70,8 +70,9 @@ __device__ __forceinline__ void grad_sums_rows(const PoolGradSums &p,
     for (int i = 0; i < BATCH; i++) {
         const int64_t at = row + i * deep;
         if (at >= s.to) continue;
-        const auto norm_x = unpacked<V, D>(x[i]), grad = unpacked<V, D>(dy[i]);
-        auto dx = unpacked<V, D>(was[i]);
+        const auto norm_x = values_of<V, D>(x[i]),
+                   grad = values_of<V, D>(dy[i]);
+        auto dx = values_of<V, D>(was[i]);
         for (int v = 0; v < V; v++)
             dx.v[v] += (int)won[i].v[v] == tap[i] ? grad.v[v] : 0;
         store_vec<V, D>((Element<D> *)q.x + at * q.xs.c + s.c, dx, true);
