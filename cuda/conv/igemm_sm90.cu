@@ -303,7 +303,7 @@ IgemmSm90Fit igemm_sm90_fit(const ConvProblem *r, bool dgrad)
     Sm90Way way;
     Sm90Boxes boxes;
     IgemmSm90Params p = {};
-    f.takes = params_of(pass, SM90_PROCESSORS, &way, &boxes, &p);
+    f.takes = params_of(pass, H100_PROCESSORS, &way, &boxes, &p);
     if (!f.takes) return f;
     f.workspace = filter_bytes(&pass.r);
     if (p.slices.by > 1)

@@ -67,7 +67,6 @@ enum {
     SM90_BOX_SUMS = 1024, // bytes after them: 128 floats for each warpgroup
     SM90_BUFFERS = 4,     // most halos, and most stages of filters
     SM90_SLOTS = 24,
-    SM90_PROCESSORS = 132, // multiprocessors of an H100
 };
 
 /* The channels of one side, in one tensor or two (an implicit concat): chunks

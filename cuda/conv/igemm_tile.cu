@@ -20,7 +20,6 @@ namespace {
 __thread int requested, taken = TILE_NONE; // see igemm_tile_choice.h
 
 enum {
-    MULTIPROCESSORS = 132, // of an H100
     FEW_TILES = 32, // tiles of a sample that are too few blocks for a GPU
     MIN_SLICE = 32, // steps of the main loop that are worth a block
     LAUNCH_MACS = 6 << 20, // multiply-adds of one in the time of a launch
@@ -109,10 +108,10 @@ double cost_of(const ProblemSize &w, const GemmTile &tile, int percent)
     const double k = (double)(w.taps * w.chunks * 32) / parts;
     const double results =
         (double)(w.positions * w.classes * w.samples * w.gemm_n * w.groups);
-    return (blocks > MULTIPROCESSORS ? blocks / MULTIPROCESSORS : 1) * tile.bm *
+    return (blocks > H100_PROCESSORS ? blocks / H100_PROCESSORS : 1) * tile.bm *
                tile.bn * k * 100 / percent +
            (tile.split_k
-                ? results * parts * 8 * 2 / 3 / MULTIPROCESSORS + LAUNCH_MACS
+                ? results * parts * 8 * 2 / 3 / H100_PROCESSORS + LAUNCH_MACS
                 : 0);
 }
 

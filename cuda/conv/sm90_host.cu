@@ -91,7 +91,7 @@ bool class_taps(const Window *g, bool dgrad, const int *residue, Sm90Taps *out)
 
 int sm90_processors(const ConvProblem *r)
 {
-    return launch_hook ? SM90_PROCESSORS : gpu_processors(r->c->dev);
+    return launch_hook ? H100_PROCESSORS : gpu_processors(r->c->dev);
 }
 
 // the two tensors are x of the call, or dx: of conv's input, upconv's output

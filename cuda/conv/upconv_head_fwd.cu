@@ -33,11 +33,11 @@ enum {
     CELLS = 128, // of a tile, at most
     THREADS = 256,
     WARPS = THREADS / WARP,
-    BLOCKS = 3,          // on a multiprocessor of an H100
-    FILL = BLOCKS * 132, // blocks that fill an H100
-    MIN_RUN = 8,         // planes that are worth the extra planes before them
-    CHUNK = 64,          // channels that are loaded at a time
-    LINES = CHUNK / 8,   // of 16 bytes in a row of x
+    BLOCKS = 3,                      // on a multiprocessor of an H100
+    FILL = BLOCKS * H100_PROCESSORS, // blocks that fill it
+    MIN_RUN = 8,       // planes that are worth the extra planes before them
+    CHUNK = 64,        // channels that are loaded at a time
+    LINES = CHUNK / 8, // of 16 bytes in a row of x
     ROW = LINES * TILE_LINE,
     ROW_STEP = THREADS / LINES, // rows that the block copies at a time
     TILES = 8,                  // of 8 columns, of a warp, at most

@@ -540,7 +540,7 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
     if (s->thin) s->padded_bytes = (size_t)rows(r->input) * 2 * THIN;
     s->a_tiles = out.chunks / s->a_chunks;
     s->tiles = s->a_tiles * in.chunks * s->sets;
-    s->splits = (int)most(1, least(SM90_PROCESSORS / s->tiles, s->boxes.count));
+    s->splits = (int)most(1, least(H100_PROCESSORS / s->tiles, s->boxes.count));
     s->stores = s->splits == 1 && !s->pairs && !s->thin;
     s->count = s->tiles * s->warpgroups * s->gemm_n / 8 * 128;
     s->shares = s->splits >= 32 ? 8 : s->splits >= 8 ? 4 : 1;

@@ -11,10 +11,10 @@
 namespace {
 
 enum {
-    SLOTS = 264,            // blocks that a GPU with 132 multiprocessors runs
-    FILL = 3,               // boxes in whose time a block fills its ring
-    MOST_POSITIONS_LOG = 8, // of a box
-    MOST_PADDED = 15,       // channels that are padded to 8 or 16
+    SLOTS = 2 * H100_PROCESSORS, // blocks that run at a time
+    FILL = 3,                    // boxes in whose time a block fills its ring
+    MOST_POSITIONS_LOG = 8,      // of a box
+    MOST_PADDED = 15,            // channels that are padded to 8 or 16
     FOLD_THREADS = 256,
 };
 

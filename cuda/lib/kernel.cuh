@@ -24,8 +24,10 @@ extern "C" {
 enum {
     BLOCK = 256, // threads of elementwise kernels
     WARP = 32,
-    CHAIN = 512, // float additions in a register before a second one
-    RUN = 16,    // float additions before a sum continues in double
+    CHAIN = 512,           // float additions in a register before a second one
+    H100_PROCESSORS = 132, // multiprocessors of the GPU whose blocks are
+                           // counted where a choice follows from extents alone
+    RUN = 16, // float additions before a sum continues in double
 };
 
 // -- extents and operands ----------------------------------------------------
