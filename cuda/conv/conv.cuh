@@ -51,12 +51,22 @@ static inline ConvProblem conv_problem(const Call *c, Window win, Dims input,
             0, 0};
 }
 
+/* Taps of the window. */
+static inline int64_t conv_taps(const ConvProblem *r)
+{
+    return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2];
+}
+
 /* FLOPs of one pass. */
 static inline double conv_flops(const ConvProblem *r)
 {
-    const Window *g = &r->win;
-    return 2.0 * (double)numel(r->output) * g->k[0] * g->k[1] * g->k[2] *
-           r->cin;
+    return 2.0 * (double)numel(r->output) * (double)conv_taps(r) * r->cin;
+}
+
+/* The offset of the next part of a workspace, a multiple of 256 bytes. */
+static inline size_t conv_aligned(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
 }
 
 /* Bytes of `count` elements of an operand, in its stored type. */
@@ -68,8 +78,7 @@ static inline double conv_operand_bytes(const ConvProblem *r, int64_t count)
 /* Elements of w, all groups. */
 static inline int64_t conv_filter_size(const ConvProblem *r)
 {
-    const Window *g = &r->win;
-    return (int64_t)r->output.c * g->k[0] * g->k[1] * g->k[2] * r->cin;
+    return r->output.c * conv_taps(r) * r->cin;
 }
 
 /* The split-K of wgrad: into how many parts the output positions, its k axis,

@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(BLOCK, 3) // with four blocks ptxas spills
 
 int dw_columns(const ConvProblem *r)
 {
-    return r->win.k[0] * r->win.k[1] * r->win.k[2] * r->cin;
+    return (int)conv_taps(r) * r->cin;
 }
 
 int dw_tiles(const ConvProblem *r)

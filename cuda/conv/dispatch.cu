@@ -32,11 +32,6 @@ size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-size_t aligned(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
 /* A call with its kernels and the offsets of its scratch memory. */
 struct ConvCall {
     ConvProblem r;
@@ -62,7 +57,7 @@ size_t sums_bytes(const ConvCall &o, const ConvChoice &k)
 /* The offset of the kernel's workspace. */
 size_t workspace_at(const ConvCall &o, const ConvChoice &k)
 {
-    return k.after_sums ? aligned(sums_bytes(o, k)) : 0;
+    return k.after_sums ? conv_aligned(sums_bytes(o, k)) : 0;
 }
 
 ConvCall conv_call(const Call *c, bool bwd)
@@ -94,14 +89,15 @@ ConvCall conv_call(const Call *c, bool bwd)
 
     o.copies = c->x_norm[0] && reads_x && !conv_loads_vectors(&o.r);
     if (o.copies) {
-        o.copy_at = aligned(o.bytes);
+        o.copy_at = conv_aligned(o.bytes);
         o.bytes = o.copy_at + (size_t)numel(c->x[0]->dim) *
                                   dtype_bytes(precision_copy(c->precision));
     }
 
     if (o.loads_norm_bwd) {
-        o.table_at = aligned(o.bytes);
-        o.dy_at = aligned(o.table_at + (size_t)c->y->dim.c * sizeof(float4));
+        o.table_at = conv_aligned(o.bytes);
+        o.dy_at =
+            conv_aligned(o.table_at + (size_t)c->y->dim.c * sizeof(float4));
         o.bytes = o.dy_at + (o.stores_norm_bwd ? tensor_bytes(c->y) : 0);
     }
     return o;

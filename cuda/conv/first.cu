@@ -235,8 +235,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
 int gemm_k_of(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    return (int)least((int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin,
-                      CONV_FIRST_GEMM_K + 1);
+    return (int)least(conv_taps(r) * r->cin, CONV_FIRST_GEMM_K + 1);
 }
 
 /* The tiles of 16 positions that a warp computes: a thread has two rows of

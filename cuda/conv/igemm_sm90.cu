@@ -214,7 +214,7 @@ bool filter_map(const ConvProblem *r, bool dgrad, Sm90Way way, const void *w,
                 Dtype type, TensorMap *out)
 {
     const Window *g = &r->win;
-    const int taps = g->k[0] * g->k[1] * g->k[2], wide = g->k[2];
+    const int taps = (int)conv_taps(r), wide = g->k[2];
     const int64_t row = (int64_t)r->cin * 2;
     TensorMapSpec m = {};
     m.data = w, m.type = type;
@@ -253,17 +253,12 @@ bool filter_map_tf32(const IgemmSm90Params &p, int taps, Sm90Way way,
     return tensor_map_encode(&m, out);
 }
 
-int taps_of(const ConvProblem *r)
-{
-    return r->win.k[0] * r->win.k[1] * r->win.k[2];
-}
-
 /* Bytes of the copy of the filter for tf32, in the workspace before the partial
  * sums of split-K. */
 size_t filter_bytes(const ConvProblem *r)
 {
     if (precision_copy(r->c->precision) != F32) return 0;
-    return ((size_t)conv_filter_size(r) * sizeof(float) + 255) / 256 * 256;
+    return conv_aligned((size_t)conv_filter_size(r) * sizeof(float));
 }
 
 /* Rows of a type in memory as rows of shared memory: pairs of 16 bits have two
@@ -373,7 +368,7 @@ bool igemm_sm90_run(const ConvProblem *asked, bool asked_dgrad,
         }
     }
     if (type == F32) {
-        if (!filter_map_tf32(p, taps_of(r), way, workspace, &p.filter) ||
+        if (!filter_map_tf32(p, (int)conv_taps(r), way, workspace, &p.filter) ||
             !igemm_sm90_round_filter(asked, asked_dgrad, pass.pairs_tf32,
                                      (const float *)w, (float *)workspace))
             return false;

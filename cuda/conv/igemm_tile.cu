@@ -403,7 +403,7 @@ bool igemm_tile_takes(const ConvProblem *r)
     // TapEntry has 15 bits for a tap, and the taps of a chunk are one chain
     return precision_copy(r->c->precision) != F32 &&
            r->cin % TILE_CHANNELS == 0 && r->cout % TILE_CHANNELS == 0 &&
-           (int64_t)g->k[0] * g->k[1] * g->k[2] <= CHAIN / 2;
+           conv_taps(r) <= CHAIN / 2;
 }
 
 size_t igemm_tile_bytes(const ConvProblem *r, bool dgrad)

@@ -20,7 +20,6 @@ namespace {
 enum {
     MOST_CHANNELS = 16, // of x
     VECTOR = 8,         // elements of 16 bytes
-    ALIGNED = 256,      // bytes, of a part of the workspace
 };
 
 /* The problem of a fit, and its copies of x and of the filter. */
@@ -78,9 +77,10 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-size_t aligned(int64_t elements)
+/* Bytes of a copy in the workspace. */
+size_t copy_bytes(int64_t elements)
 {
-    return (size_t)ceil_div(2 * elements, ALIGNED) * ALIGNED;
+    return conv_aligned(2 * (size_t)elements);
 }
 
 /* False: the call is no conv in 16 bits of 1 to 15 channels (not 8) in one
@@ -147,7 +147,7 @@ IgemmSm90Fit im2row_sm90_fit(const ConvProblem *r)
     Im2row m;
     IgemmSm90Fit fit = {};
     if (im2row_of(r, &m, &fit))
-        fit.workspace += aligned(m.x_elements) + aligned(m.w_elements);
+        fit.workspace += copy_bytes(m.x_elements) + copy_bytes(m.w_elements);
     else
         fit = {};
     return fit;
@@ -160,10 +160,10 @@ bool im2row_sm90_run(const ConvProblem *r, const Source &x, const void *w,
     IgemmSm90Fit fit;
     CHECK(im2row_of(r, &m, &fit));
     char *const x_copy = (char *)workspace;
-    char *const w_copy = x_copy + aligned(m.x_elements);
+    char *const w_copy = x_copy + copy_bytes(m.x_elements);
     Source rows = {};
     rows.first.data = x_copy;
     return copy_x(r, m, x, x_copy) && copy_filter(r, m, w, w_copy) &&
            igemm_sm90_run(&m.rows, false, rows, w_copy, bias, to,
-                          w_copy + aligned(m.w_elements));
+                          w_copy + copy_bytes(m.w_elements));
 }

@@ -364,11 +364,6 @@ __global__ void __launch_bounds__(BLOCK, 2)
 
 // -- launching ---------------------------------------------------------------
 
-int64_t taps_of(const ConvProblem *r)
-{
-    return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2];
-}
-
 int64_t shared_of(const Tiling &g, int64_t taps)
 {
     return (2 * g.slots + RING * STAGE * LINES) * TILE_LINE +
@@ -409,8 +404,8 @@ bool choose_tiling(const ConvProblem *r, Tiling *best)
         for (int h = BOX - w; h >= 0; h--) {
             const Tiling g = tiling_of(r, BOX - w - h, h, w);
             const double cost = (double)g.blocks * (FILL * (double)g.slots +
-                                                    TAP * (double)taps_of(r));
-            if (!gpu_fits(shared_of(g, taps_of(r)))) continue;
+                                                    TAP * (double)conv_taps(r));
+            if (!gpu_fits(shared_of(g, conv_taps(r)))) continue;
             if (least > 0 && cost >= least) continue;
             least = cost, *best = g;
         }
@@ -419,7 +414,7 @@ bool choose_tiling(const ConvProblem *r, Tiling *best)
 
 int stages_of(const ConvProblem *r)
 {
-    return (int)ceil_div(taps_of(r), STAGE);
+    return (int)ceil_div(conv_taps(r), STAGE);
 }
 
 /* 32-bit words of the repacked filter. */
@@ -434,7 +429,7 @@ bool repack_filter(const ConvProblem *r, const void *w, void *to)
           (double)repacked_words(r) * sizeof(uint32_t));
     LAUNCH(repack_filter_kernel, blocks_for(repacked_words(r)), BLOCK, 0,
            gpu_stream(r->c->dev), (const uint16_t *)w, (uint32_t *)to, r->cin,
-           r->cout, (int)taps_of(r), stages_of(r), repacked_words(r));
+           r->cout, (int)conv_taps(r), stages_of(r), repacked_words(r));
     return gpu_launched("small_cin, filter");
 }
 
@@ -496,7 +491,7 @@ bool small_cin_fprop(const ConvProblem *r, const Source &x, const void *w,
     p.line = divisor((int64_t)g.wide * r->win.s[2]);
     p.plane = divisor(g.lines), p.step = divisor(r->win.s[2]);
     p.slots = (int)g.slots, p.wide = g.wide;
-    p.filters = r->cout, p.taps = (int)taps_of(r), p.stages = stages_of(r);
+    p.filters = r->cout, p.taps = (int)conv_taps(r), p.stages = stages_of(r);
     channel_sums_columns(c, (int)ceil_div(r->cout, COLUMNS), &p.sums);
     moves(conv_operand_bytes(r, numel(r->input)) + (double)small_cin_bytes(r) +
               target_traffic(y, numel(r->output)) +

@@ -314,8 +314,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 /* Taps times channels of dy: columns of dy[p, k]. */
 int columns_of(const ConvProblem *r)
 {
-    const Window *g = &r->win;
-    return g->k[0] * g->k[1] * g->k[2] * r->cin;
+    return (int)conv_taps(r) * r->cin;
 }
 
 /* log2 of a box along each axis. */

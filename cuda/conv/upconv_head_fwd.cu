@@ -447,7 +447,7 @@ bool fwd_params(const ConvProblem *r, int border, UpconvHeadFwd *p)
     p->near = (int)ceil_div(p->border, CHUNK);
     p->chunks = p->near + (int)ceil_div(p->channels - p->border, CHUNK);
     p->results = r->cin, p->output = r->output, p->input = r->input;
-    p->columns = g->k[0] * g->k[1] * g->k[2] * r->cin;
+    p->columns = (int)conv_taps(r) * r->cin;
 
     for (int i = 0; i < 3; i++) {
         p->k[i] = g->k[i], p->step[i] = g->s[i], p->lo[i] = g->lo[i];

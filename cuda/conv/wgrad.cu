@@ -26,7 +26,7 @@ WgradTileSize tile_of(const ConvProblem *r)
 /* Elements of the (tap, input channel) axis of a group. */
 int64_t gemm_n_of(const ConvProblem *r)
 {
-    return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2] * r->cin;
+    return conv_taps(r) * r->cin;
 }
 
 int64_t tiles_of(const ConvProblem *r)

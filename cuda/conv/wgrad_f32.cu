@@ -221,9 +221,7 @@ template <class Tile> WgradTileSize size_of()
 
 WgradTileSize wgrad_f32_tile(const ConvProblem *r)
 {
-    const Window *g = &r->win;
-    if ((int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin <= Narrow::BN)
-        return size_of<Narrow>();
+    if (conv_taps(r) * r->cin <= Narrow::BN) return size_of<Narrow>();
     return r->cout <= Flat::BM ? size_of<Flat>() : size_of<Wide>();
 }
 

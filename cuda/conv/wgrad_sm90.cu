@@ -152,7 +152,7 @@ struct WgradBuffers {
     int a_room, room; // bytes: of `output` in a buffer; of a buffer
 };
 
-/* By one thread: loads the boxes of a share. */
+/* By one thread: loads the boxes of a part. */
 template <int A_BYTES>
 __device__ __forceinline__ void load_boxes(const WgradParams90 &p,
                                            const WgradWork &work,
@@ -180,7 +180,7 @@ __device__ __forceinline__ void load_boxes(const WgradParams90 &p,
     }
 }
 
-/* By three warps: applies deferred norms to the boxes of a share. */
+/* By three warps: applies deferred norms to the boxes of a part. */
 template <int A_BYTES, Dtype D>
 __device__ __forceinline__ void norm_boxes(const WgradParams90 &p,
                                            const WgradWork &work,
@@ -619,7 +619,7 @@ static WgradTiles tiles_of(const ConvProblem *r, const Shape90 &s, float *dw,
     const Sides sides = sides_of(r, s);
     WgradTiles to = {};
     to.dw = dw, to.fresh = fresh;
-    to.filter = (int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin;
+    to.filter = conv_taps(r) * r->cin;
     to.a_tiles = divisor(s.a_tiles), to.b_chunks = divisor(sides.b.chunks);
     to.a_chunks = s.a_chunks, to.rows = s.rows, to.columns = s.columns;
     to.a_side = sides.a, to.b_side = sides.b;

@@ -158,8 +158,7 @@ int64_t cost_of(const ConvProblem *r, const Sets &s)
  * wgrad_mma computes? */
 bool wastes_little(const ConvProblem *r, const Sets &s)
 {
-    const int *k = r->win.k;
-    const int64_t columns = (int64_t)k[0] * k[1] * k[2] * r->cin;
+    const int64_t columns = conv_taps(r) * r->cin;
     return s.count * s.tile.taps * padded(r->cin, s.tile.channels) <=
            2 * padded(columns, 64);
 }
@@ -222,10 +221,16 @@ struct WgradTileRun {
     int fold_threads, fold_blocks;
 };
 
+/* Bytes of an element of an operand. */
+int operand_bytes(const ConvProblem *r)
+{
+    return (int)dtype_bytes(precision_copy(r->c->precision));
+}
+
 /* Sets p->stage_bytes and returns the bytes of shared memory of a block. */
 int64_t shared_of(const ConvProblem *r, int channels, WgradTileParams *p)
 {
-    const int bytes = r->c->precision == PRECISION_tf32 ? 4 : 2;
+    const int bytes = operand_bytes(r);
     p->stage_bytes =
         (int)padded(bytes * (p->layers * p->positions * WGRAD_TILE_FILTERS +
                              p->rows * channels),
@@ -272,7 +277,7 @@ double lay_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
     const double loads =
         (double)(p->layers * p->positions * WGRAD_TILE_FILTERS +
                  p->rows * s.tile.channels) *
-        (wide ? 4 : 2) / BYTES_A_TICK;
+        operand_bytes(r) / BYTES_A_TICK;
     double ticks = (double)p->all_boxes * (products + loads + BARRIER_TICKS);
     if (p->box[2] < 3) ticks += ticks / 16; // bank conflicts
     return bytes > two ? ticks * 5 / 4 : ticks;
@@ -352,9 +357,9 @@ bool run_of(const ConvProblem *r, bool norm_bwd, WgradTileRun *o)
     if (pads) {
         p.input_c = p.cin_padded;
         o->padded_bytes = (size_t)rows(r->input) * (size_t)p.cin_padded *
-                          (r->c->precision == PRECISION_tf32 ? 4 : 2);
+                          (size_t)operand_bytes(r);
     }
-    p.filter_taps = r->win.k[0] * r->win.k[1] * r->win.k[2];
+    p.filter_taps = (int)conv_taps(r);
     p.part_size = conv_filter_size(r);
     for (int a = 0; a < 3; a++) {
         p.size[a] = (&r->input.d)[a], p.count[a] = (&r->output.d)[a];
