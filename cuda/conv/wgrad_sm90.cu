@@ -2,13 +2,13 @@
 #include "cuda/conv/pad_channels.cuh"
 #include "cuda/conv/sm90_host.cuh"
 #include "cuda/conv/sm90_norm.cuh"
+#include "cuda/conv/wgrad_fold.cuh"
 #include "cuda/conv/wgrad_sm90.cuh"
 #include "cuda/lib/grad_sqnorm.cuh"
 
 namespace {
 
 enum {
-    FOLD_THREADS = 256,
     FOLD_LOADS = 8, // of a thread, in flight
     MOST_BUFFERS = 4,
     THIN = 16,     // channels of a row of a thin operand
@@ -352,16 +352,6 @@ struct WgradFold {
     bool even;  // rows of dw begin at a multiple of 8 bytes
 };
 
-struct Sum4 {
-    double v[4];
-};
-
-__device__ __forceinline__ void add(Sum4 *s, float4 v)
-{
-    s->v[0] += (double)v.x, s->v[1] += (double)v.y;
-    s->v[2] += (double)v.z, s->v[3] += (double)v.w;
-}
-
 /* The sum of result i over a share of the splits. Several loads are in flight,
  * in short shares too. */
 __device__ __forceinline__ Sum4 share_sum(const WgradFold &f, int i, int share)
@@ -443,14 +433,7 @@ __global__ void __launch_bounds__(FOLD_THREADS)
     double squares = 0;
     Sum4 s = {};
     if (inside) s = share_sum(f, i, share);
-    if (f.shares > 1) {
-        sums[threadIdx.x] = s;
-        __syncthreads();
-        for (int k = 1; k < f.shares && !share; k++) {
-            const Sum4 &v = sums[k * wide + (int)threadIdx.x];
-            for (int j = 0; j < 4; j++) s.v[j] += v.v[j];
-        }
-    }
+    add_shares(&s, f.shares, sums);
     if (inside && !share) squares = store_sum(f, i, s);
     if (f.sqnorm) store_sqnorm(squares, f.sqnorm + blockIdx.x);
 }
@@ -543,7 +526,7 @@ bool shape_of(const ConvProblem *r, Shape90 *s)
     s->splits = (int)most(1, least(H100_PROCESSORS / s->tiles, s->boxes.count));
     s->stores = s->splits == 1 && !s->pairs && !s->thin;
     s->count = s->tiles * s->warpgroups * s->gemm_n / 8 * 128;
-    s->shares = s->splits >= 32 ? 8 : s->splits >= 8 ? 4 : 1;
+    s->shares = fold_shares(s->splits);
     s->fold_blocks = (int)ceil_div(s->count, FOLD_THREADS / s->shares);
     return true;
 }

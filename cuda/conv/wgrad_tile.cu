@@ -5,6 +5,7 @@
  * so a result has the same bits in each run on one GPU. */
 #include "cuda/conv/pad_channels.cuh"
 #include "cuda/conv/tap_groups.cuh"
+#include "cuda/conv/wgrad_fold.cuh"
 #include "cuda/conv/wgrad_tile.cuh"
 #include "cuda/lib/grad_sqnorm.cuh"
 
@@ -12,43 +13,33 @@ namespace {
 
 enum {
     SLOTS = 2 * H100_PROCESSORS, // blocks that run at a time
-    FILL = 3,                    // boxes in whose time a block fills its ring
-    MOST_POSITIONS_LOG = 8,      // of a box
-    MOST_PADDED = 15,            // channels that are padded to 8 or 16
-    FOLD_THREADS = 256,
+    FILL = 3, // boxes that a block could multiply while it fills its ring
+    MOST_POSITIONS_LOG = 8, // of a box
+    MOST_PADDED = 15,       // channels that are padded to 8 or 16
 };
 
 /* Adds the parts of dw in their order, in double; four neighbouring elements a
- * thread. `threads` threads share the parts of four elements. Bound by
+ * thread. `shares` threads share the parts of four elements. Bound by
  * memory. */
 __global__ void __launch_bounds__(FOLD_THREADS)
     wgrad_tile_fold_kernel(const float *parts, int count, int64_t size,
-                           int threads, float *dw, bool fresh, double *sqnorm)
+                           int shares, float *dw, bool fresh, double *sqnorm)
 {
-    struct Sum {
-        double v[4];
-    };
-    SMEM(Sum, sums, [FOLD_THREADS]);
-    const int wide = FOLD_THREADS / threads;
+    SMEM(Sum4, sums, [FOLD_THREADS]);
+    const int wide = FOLD_THREADS / shares;
     const int own = (int)threadIdx.x / wide, column = (int)threadIdx.x % wide;
     const int64_t i = ((int64_t)blockIdx.x * wide + column) * 4;
-    const int from = count * own / threads, to = count * (own + 1) / threads;
-    Sum s = {};
+    const int from = count * own / shares, to = count * (own + 1) / shares;
+    Sum4 s = {};
     if (i < size) {
 #pragma unroll 4
-        for (int k = from; k < to; k++) {
-            const float4 v = *(const float4 *)(parts + k * size + i);
-            s.v[0] += (double)v.x, s.v[1] += (double)v.y;
-            s.v[2] += (double)v.z, s.v[3] += (double)v.w;
-        }
+        for (int k = from; k < to; k++)
+            add(&s, *(const float4 *)(parts + k * size + i));
     }
-    sums[threadIdx.x] = s;
-    __syncthreads();
+    add_shares(&s, shares, sums);
 
     double squares = 0;
     if (!own && i < size) {
-        for (int k = 1; k < threads; k++)
-            for (int j = 0; j < 4; j++) s.v[j] += sums[k * wide + column].v[j];
         for (int j = 0; j < 4; j++) {
             put(dw + i + j, (float)s.v[j], fresh);
             squares += square_of(dw[i + j]);
@@ -218,11 +209,11 @@ struct WgradTileRun {
     int tiles, blocks, parts; // blocks and parts of a tile
     size_t padded_bytes;      // of the input's copy with padded channels
     size_t shared;
-    int fold_threads, fold_blocks;
+    int fold_shares, fold_blocks;
 };
 
 /* Bytes of an element of an operand. */
-int operand_bytes(const ConvProblem *r)
+int element_bytes(const ConvProblem *r)
 {
     return (int)dtype_bytes(precision_copy(r->c->precision));
 }
@@ -230,7 +221,7 @@ int operand_bytes(const ConvProblem *r)
 /* Sets p->stage_bytes and returns the bytes of shared memory of a block. */
 int64_t shared_of(const ConvProblem *r, int channels, WgradTileParams *p)
 {
-    const int bytes = operand_bytes(r);
+    const int bytes = element_bytes(r);
     p->stage_bytes =
         (int)padded(bytes * (p->layers * p->positions * WGRAD_TILE_FILTERS +
                              p->rows * channels),
@@ -277,7 +268,7 @@ double lay_boxes(const ConvProblem *r, const Sets &s, WgradTileParams *p)
     const double loads =
         (double)(p->layers * p->positions * WGRAD_TILE_FILTERS +
                  p->rows * s.tile.channels) *
-        operand_bytes(r) / BYTES_A_TICK;
+        element_bytes(r) / BYTES_A_TICK;
     double ticks = (double)p->all_boxes * (products + loads + BARRIER_TICKS);
     if (p->box[2] < 3) ticks += ticks / 16; // bank conflicts
     return bytes > two ? ticks * 5 / 4 : ticks;
@@ -357,7 +348,7 @@ bool run_of(const ConvProblem *r, bool norm_bwd, WgradTileRun *o)
     if (pads) {
         p.input_c = p.cin_padded;
         o->padded_bytes = (size_t)rows(r->input) * (size_t)p.cin_padded *
-                          (size_t)operand_bytes(r);
+                          (size_t)element_bytes(r);
     }
     p.filter_taps = (int)conv_taps(r);
     p.part_size = conv_filter_size(r);
@@ -379,9 +370,9 @@ bool run_of(const ConvProblem *r, bool norm_bwd, WgradTileRun *o)
     o->blocks = blocks_of(r, *o);
     o->parts = o->blocks * wgrad_tile_k_warps(s.tile.channels);
     o->shared = (size_t)shared_of(r, s.tile.channels, &p);
-    o->fold_threads = o->parts >= 32 ? 8 : o->parts >= 8 ? 4 : 1;
+    o->fold_shares = fold_shares(o->parts);
     o->fold_blocks =
-        (int)ceil_div(p.part_size / 4, FOLD_THREADS / o->fold_threads);
+        (int)ceil_div(p.part_size / 4, FOLD_THREADS / o->fold_shares);
     return o->blocks <= UINT16_MAX;
 }
 
@@ -442,7 +433,7 @@ bool wgrad_tile_run(const ConvProblem *r, const Source &input,
 
     moves(all_parts_bytes + dw_bytes);
     LAUNCH(wgrad_tile_fold_kernel, (unsigned)o.fold_blocks, FOLD_THREADS, 0,
-           gpu_stream(r->c->dev), p.parts, o.parts, p.part_size, o.fold_threads,
+           gpu_stream(r->c->dev), p.parts, o.parts, p.part_size, o.fold_shares,
            dw, fresh, sqnorm);
     return gpu_launched("wgrad_tile, sum of split-K");
 }
