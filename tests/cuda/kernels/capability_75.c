@@ -77,15 +77,17 @@ static bool run_on(int capability, Precision p, const OpCase *c, Arena *mem,
     return ok;
 }
 
-/* Expects equal values: of the same kernel up to the order of f32 sums, else up
- * to rounding in f16. */
+// a rounding to f16, squared
+static const double ROUNDED = 0x1p-22;
+
+/* Expects the squares of differences to be at most `bound` of the squares. */
 static void expect_close(const double *p, const double *q, int64_t count,
-                         bool same_kernel)
+                         double bound)
 {
     double off = 0, all = 0;
     for (int64_t i = 0; i < count; i++)
         off += (p[i] - q[i]) * (p[i] - q[i]), all += p[i] * p[i];
-    EXPECT(off <= (same_kernel ? 0x1p-44 : 0x1p-22) * all);
+    EXPECT(off <= bound * all);
 }
 
 TEST(capability_75_layers)
@@ -103,9 +105,13 @@ TEST(capability_75_layers)
             if (k) EXPECT(emu_launch_count(l->kernel) > 0);
             if (l->absent) EXPECT_INT(emu_launch_count(l->absent) > 0, !k);
         }
-        expect_close(on[0].y, on[1].y, on[0].results, !l->absent);
-        for (int k = 0; k < 2; k++)
-            expect_close(on[0].dx[k], on[1].dx[k], on[0].count[k], !l->absent);
+        // another kernel rounds other sums to f16; the boxes of wgrad_tile, and
+        // with them the order of its sums, follow from the shared memory
+        const double bound = l->absent ? ROUNDED : 0;
+        expect_close(on[0].y, on[1].y, on[0].results, bound);
+        expect_close(on[0].dx[0], on[1].dx[0], on[0].count[0], bound);
+        expect_close(on[0].dx[1], on[1].dx[1], on[0].count[1],
+                     l->absent ? ROUNDED : 0x1p-44);
         arena_release(&mem);
     }
     emu_set_device(80, 1, "ok", (size_t)2 << 30);
@@ -155,7 +161,7 @@ TEST(capability_75_norm_bwd)
     int64_t count[GRADS];
     for (int k = 0; k < 2; k++) gradients_of(k ? 75 : 80, &mem, &on[k], count);
     for (int k = 0; k < GRADS; k++)
-        expect_close(on[0][k], on[1][k], count[k], false);
+        expect_close(on[0][k], on[1][k], count[k], ROUNDED);
     arena_release(&mem);
     emu_set_device(80, 1, "ok", (size_t)2 << 30);
 }
