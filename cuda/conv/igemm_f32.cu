@@ -129,7 +129,7 @@ template <class Tile, bool DGRAD, bool VEC> struct FilterLine {
                                           int n)
     {
         const bool inside = has_line() && n < p.gemm_n;
-        // fprop has one class, whose k axis is that of the filter
+        // fprop has one class, and its k axis is the k axis of the filter
         from = (const float *)p.w +
                (DGRAD ? 0 : (group * p.gemm_n + n) * k.gemm_k + offset());
         end = !inside ? 0 : DGRAD ? p.gemm_n : k.gemm_k;

@@ -399,7 +399,6 @@ bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
 
 bool igemm_tile_takes(const ConvProblem *r)
 {
-    const Window *g = &r->win;
     // TapEntry has 15 bits for a tap, and the taps of a chunk are one chain
     return precision_copy(r->c->precision) != F32 &&
            r->cin % TILE_CHANNELS == 0 && r->cout % TILE_CHANNELS == 0 &&

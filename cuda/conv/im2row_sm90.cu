@@ -5,7 +5,7 @@
  * neighbours in memory: a row of kw x channels elements. A tensor map whose
  * positions along w lie (stride x channels) elements apart makes each row one
  * position, so rows overlap in memory and nothing is copied twice (an im2col
- * along w alone). What is left is a convolution with kw x channels input
+ * along w alone). igemm_sm90 computes a convolution with kw x channels input
  * channels, a window of one position along w, and the window of x along d and
  * h. The filter is copied in that order.
  *

@@ -11,9 +11,9 @@
  *
  * A warp has 32 x 64 results, or 64 x BN with BN < 64. The lanes are in pairs
  * of neighbouring rows of quads: lanes i and i ^ 1 read the same quad of b, i
- * and i ^ 2 the same of a, so that 16 lanes need one access to shared memory:
- * eight of them feed 64 multiply-adds a thread, half of what shared memory can
- * deliver.
+ * and i ^ 2 the same of a, so that 16 lanes need one access to shared memory.
+ * Eight accesses feed 64 multiply-adds a thread: half of the bandwidth of
+ * shared memory.
  *
  * A chain of float additions has at most CHAIN terms; the sum of the finished
  * chains is in local memory, which is written once in CHAIN terms, so that the

@@ -417,7 +417,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 // -- launching ---------------------------------------------------------------
 
 /* Sets the tile of a plane of count[1] x count[2] cells: the one with the
- * fewest rows of x and products in all, whose halo has at most most_rows rows.
+ * fewest rows of x and products in all, with a halo of at most most_rows rows.
  * False: there is none. */
 bool set_tile(UpconvHeadFwd *p, const int64_t (&count)[3], int64_t most_rows)
 {

@@ -23,7 +23,7 @@ static __device__ __forceinline__ void store_sqnorm(double own, double *to)
     if (threadIdx.x == 0) *to = sum[0];
 }
 
-/* The same for a warp, for kernels whose shared memory is all dynamic. */
+/* The same for a warp, for kernels without static shared memory. */
 static __device__ __forceinline__ void store_warp_sqnorm(double own, double *to)
 {
     double sum[1] = {own};

@@ -27,7 +27,7 @@ enum {
     CHAIN = 512,           // float additions in a register before a second one
     H100_PROCESSORS = 132, // multiprocessors of the GPU whose blocks are
                            // counted where a choice follows from extents alone
-    RUN = 16, // float additions before a sum continues in double
+    RUN = 16,              // float additions before a sum continues in double
 };
 
 // -- extents and operands ----------------------------------------------------

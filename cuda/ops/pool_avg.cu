@@ -4,7 +4,7 @@
  * shares of an element in the dy of all results that read it. A thread computes
  * a vector of channels of one sum or, where windows overlap along h, of several
  * neighbouring ones. It adds the terms of one h, along d and w, once, and adds
- * this sum to each of its sums whose range contains the h: 8 results of 3x3x3
+ * the result to the sums of all windows that contain this h: 8 results of 3x3x3
  * taps with stride 1 add 11.25 terms each instead of 27. Three terms along w,
  * of single channels also along d, are loaded at a time, at constant steps,
  * without a division of positions for each. No shared memory: neighbouring
@@ -26,7 +26,7 @@ enum {
 };
 
 /* Planes of terms that are loaded at a time: 3 of single channels, 1 of vectors
- * of 4, whose registers would be too many. */
+ * of 4, because a thread has too few registers for more. */
 template <int V> constexpr int DEEP = V == 1 ? 3 : 1;
 
 struct AvgPool {
