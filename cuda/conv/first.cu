@@ -234,7 +234,6 @@ __global__ void __launch_bounds__(BLOCK, 2)
 
 int gemm_k_of(const ConvProblem *r)
 {
-    const Window *g = &r->win;
     return (int)least(conv_taps(r) * r->cin, CONV_FIRST_GEMM_K + 1);
 }
 
