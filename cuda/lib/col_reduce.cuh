@@ -18,8 +18,7 @@
 
 enum {
     TILE_UNITS = 128,         // per row and block
-    PART_RUNS = 2,            // runs of RUN rows per thread that are worth a
-                              // block
+    PART_ROWS = 2 * RUN,      // of a thread, that are worth partial sums
     COL_REDUCE_BLOCKS = 1024, // enough to fill any GPU
 };
 
@@ -31,13 +30,15 @@ struct ColReduce {
     unsigned blocks;
 };
 
-/* A reduction over (sets, rows, channels) with units of `unit` channels. */
+/* A reduction over (sets, rows, channels) with units of `unit` channels; a
+ * thread has at least part_rows rows. A pass that sums nothing may have the
+ * same layout with shorter parts. */
 static inline ColReduce col_reduce_of(int64_t sets, int64_t rows, int channels,
-                                      int unit)
+                                      int unit, int part_rows = PART_ROWS)
 {
     int64_t units = channels / unit, tiles = ceil_div(units, TILE_UNITS);
     int64_t width = ceil_div(units, tiles), deep = BLOCK / width;
-    int64_t parts = most(1, least(rows / (PART_RUNS * RUN * deep),
+    int64_t parts = most(1, least(rows / (part_rows * deep),
                                   COL_REDUCE_BLOCKS / (sets * tiles)));
     ColReduce w = {};
 

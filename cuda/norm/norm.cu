@@ -49,10 +49,75 @@ __device__ __forceinline__ void channel_params(const Norm &p,
     for (int v = 0; v < V; v++) scale[v] *= stat[v].rstd;
 }
 
+/* The parameters of a channel: y = (x - mean) scale + beta, and dx = dy scale +
+ * (x - mean) x_coef + offset. */
+struct ChannelTerms {
+    ChannelStats stat;
+    float scale, beta, x_coef, offset;
+};
+
+/* The coefficients of dx for channel c of a set. Both are 0 for constant
+ * statistics and on an idle rank. They are then set to 0, not computed, so that
+ * non-finite sums have no effect. */
+__device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
+                                                 int c,
+                                                 const ChannelStats &stat,
+                                                 double *x_coef, double *offset)
+{
+    *x_coef = *offset = 0;
+    if (p.given || p.stats_out.step->shard.idle) return;
+    const double gamma = p.stats_out.gamma ? (double)p.stats_out.gamma[c] : 1;
+    const double n =
+        p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
+    const double *total = p.total + set * 2 * p.channels + c;
+    // norm_bwd_group_sums_kernel skips groups of one channel: the total lacks
+    // gamma
+    norm_bwd_terms(p.per.by == 1 ? gamma : 1, stat, n, total[0],
+                   total[p.channels], x_coef, offset);
+}
+
+/* The terms of the thread's V channels. The block computes those of each
+ * channel of its tile once, as divisions in double are slow on most GPUs. All
+ * threads of the block must call it. */
+template <int V, bool BWD>
+__device__ __forceinline__ void tile_terms(const Norm &p, const ColPosition &s,
+                                           ChannelTerms (&own)[V])
+{
+    SMEM(ChannelTerms, terms, [TILE_UNITS * V]);
+    uint32_t block = blockIdx.x;
+    const int first = (int)(split(&block, p.cols.tiles) * p.cols.width.by) * V;
+    const int count = min((int)p.cols.width.by * V, p.channels - first);
+    const NormStatsOut &k = p.stats_out;
+    for (int i = (int)threadIdx.x; i < count; i += BLOCK) {
+        const int c = first + i;
+        ChannelTerms t = {};
+        t.stat = p.given
+                     ? running_stats_of(p, c)
+                     : k.stat[s.set * p.count + quotient((uint32_t)c, p.per)];
+        t.scale = scale_of(k, t.stat, c), t.beta = beta_of(k, c);
+        if (BWD) {
+            double x_coef, offset;
+            norm_bwd_sums_of(p, s.set, c, t.stat, &x_coef, &offset);
+            t.x_coef = (float)x_coef, t.offset = (float)offset;
+        }
+        terms[i] = t;
+    }
+    __syncthreads();
+    if (!s.valid) return;
+#pragma unroll
+    for (int v = 0; v < V; v++) own[v] = terms[s.c - first + v];
+}
+
+/* The layout of a pass that sums nothing: as many blocks as fill a GPU, if each
+ * thread has BATCH rows. */
+ColReduce elementwise_layout(const Norm &p)
+{
+    return col_reduce_of(p.col_sets, p.cols.rows, p.channels, p.vec, BATCH);
+}
+
 // -- forward -----------------------------------------------------------------
 
-/* y = (x - mean) scale + beta. Same layout as the sums: a thread loads the
- * statistics and parameters of its channels once. */
+/* y = (x - mean) scale + beta. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const Norm p)
 {
@@ -60,11 +125,8 @@ __global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const Norm p)
     const Element<D> *from = (const Element<D> *)p.x;
     Element<D> *to = (Element<D> *)p.out;
     const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
-    ChannelStats stat[V];
-    float scale[V], beta[V];
-
-    if (!s.valid) return;
-    channel_params<V>(p, s, stat, scale, beta);
+    ChannelTerms of[V] = {};
+    tile_terms<V, false>(p, s, of);
 
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
         Vec<V> x[BATCH];
@@ -76,7 +138,8 @@ __global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const Norm p)
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
             for (int v = 0; v < V; v++) {
-                x[i].v[v] = normal(x[i].v[v], stat[v], scale[v], beta[v]);
+                x[i].v[v] =
+                    normal(x[i].v[v], of[v].stat, of[v].scale, of[v].beta);
                 // without an activation the slope is 1
                 x[i].v[v] = act_value<D>(p.act, x[i].v[v]);
             }
@@ -274,70 +337,36 @@ __global__ void __launch_bounds__(BLOCK) norm_bwd_rank_sums_kernel(const Norm p)
     }
 }
 
-/* The coefficients of dx for channel c of a set: dx = dy scale + (x - mean)
- * x_coef + offset. Both are 0 for constant statistics and on an idle rank. They
- * are then set to 0, not computed, so that non-finite sums have no effect. */
-__device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
-                                                 int c,
-                                                 const ChannelStats &stat,
-                                                 double *x_coef, double *offset)
-{
-    *x_coef = *offset = 0;
-    if (p.given || p.stats_out.step->shard.idle) return;
-    const double gamma = p.stats_out.gamma ? (double)p.stats_out.gamma[c] : 1;
-    const double n =
-        p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
-    const double *total = p.total + set * 2 * p.channels + c;
-    // norm_bwd_group_sums_kernel skips groups of one channel: the total lacks
-    // gamma
-    norm_bwd_terms(p.per.by == 1 ? gamma : 1, stat, n, total[0],
-                   total[p.channels], x_coef, offset);
-}
-
 /* dx = dy scale + (x - mean) x_coef + offset, after dy is taken back through
- * the activation. */
+ * the activation. dx may be in the memory of dy. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) norm_bwd_dx_kernel(const Norm p)
 {
     const ColPosition s = col_position<V>(p.cols);
-    const Element<D> *xs = (const Element<D> *)p.x,
-                     *dys = (const Element<D> *)p.dy;
-    Element<D> *to = (Element<D> *)p.out;
-    const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
-    ChannelStats stat[V];
-    float scale[V], beta[V], x_coef[V], offset[V];
+    NormRows<V, D> rows;
+    ChannelTerms of[V] = {};
+    tile_terms<V, true>(p, s, of);
 
-    if (!s.valid) return;
-    channel_params<V>(p, s, stat, scale, beta);
+    rows.begin(p, s);
+    Element<D> *to =
+        (Element<D> *)p.out + (rows.dy_at - (const Element<D> *)p.dy);
+    while (rows.left > 0) {
+        const int count = rows.left;
+        rows.fetch();
 #pragma unroll
-    for (int v = 0; v < V; v++) {
-        double coef, constant;
-        norm_bwd_sums_of(p, s.set, s.c + v, stat[v], &coef, &constant);
-        x_coef[v] = (float)coef, offset[v] = (float)constant;
-    }
-
-    for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
-        Vec<V> x[BATCH], dy[BATCH];
+        for (int i = 0; i < BATCH; i++, to += rows.step) {
+            if (i >= count) continue;
+            const Vec<V> x = values_of<V, D>(rows.x[i]);
+            Vec<V> dy = values_of<V, D>(rows.dy[i]);
 #pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            const int64_t at = base + (row + i * deep) * p.channels;
-            if (row + i * deep >= s.to) continue;
-            x[i] = load<V, D>(xs + at);
-            dy[i] = load<V, D>(dys + at);
-        }
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            if (row + i * deep >= s.to) continue;
             for (int v = 0; v < V; v++) {
+                const float off = centred(x.v[v], of[v].stat);
                 const float grad = act_grad<D>(
-                    p.act, normal(x[i].v[v], stat[v], scale[v], beta[v]),
-                    dy[i].v[v]);
-                dy[i].v[v] = grad * scale[v] +
-                             centred(x[i].v[v], stat[v]) * x_coef[v] +
-                             offset[v];
+                    p.act, fmaf(off, of[v].scale, of[v].beta), dy.v[v]);
+                dy.v[v] =
+                    grad * of[v].scale + off * of[v].x_coef + of[v].offset;
             }
-            store_vec<V, D>(to + base + (row + i * deep) * p.channels, dy[i],
-                            p.fresh);
+            store_vec<V, D>(to, dy, p.fresh);
         }
     }
 }
@@ -453,6 +482,7 @@ bool norm_fwd(const Call *c)
     if (!p.given && !(c->recomputed && c->attr->op == OP_batch_norm) &&
         !norm_measure(c, &p))
         return false;
+    p.cols = elementwise_layout(p);
     moves(moved(c->x[0]) + moved(c->y));
     LAUNCH_STORED(p.type, p.vec, norm_fwd_kernel, p.cols.blocks, c, p);
     return gpu_launched("norm");
@@ -532,6 +562,7 @@ bool norm_bwd(const Call *c)
         return false;
     if (!p.out) return true;
     if (p.single_row) return norm_rows_bwd(c, p);
+    p.cols = elementwise_layout(p);
     moves(moved(c->x[0]) + moved(c->dy) + moved(c->dx[0], is_fresh(c, 0)));
     LAUNCH_STORED(p.type, p.vec, norm_bwd_dx_kernel, p.cols.blocks, c, p);
     return gpu_launched("norm, gradient");
