@@ -491,6 +491,7 @@ __global__ void __launch_bounds__(384, 1)
         }
         fence_async_shared();
     }
+    grid_dependency_wait();
     __syncthreads();
 
     const int group = (int)(threadIdx.x / 128) - 1;
@@ -613,8 +614,8 @@ static bool igemm_sm90_queue(const ConvProblem *r, const IgemmSm90Params &p,
                  p.buffers * p.halo_room + p.slots * Shape::STAGE);
     const auto kernel = igemm_sm90_kernel<WAY, D, DGRAD, SUMS>;
     if (!gpu_allows(kernel, SM90_SHARED_MOST)) return false;
-    LAUNCH((igemm_sm90_kernel<WAY, D, DGRAD, SUMS>), (unsigned)blocks,
-           Shape::THREADS, shared, gpu_stream(r->c->dev), p);
+    LAUNCH_DEPENDENT((igemm_sm90_kernel<WAY, D, DGRAD, SUMS>), (unsigned)blocks,
+                     Shape::THREADS, shared, gpu_stream(r->c->dev), p);
     return gpu_launched("igemm_sm90");
 }
 #endif

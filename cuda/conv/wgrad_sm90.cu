@@ -289,6 +289,7 @@ __global__ void __launch_bounds__(128 + WARPGROUPS * 128, 1)
         }
         fence_async_shared();
     }
+    grid_dependency_wait();
     __syncthreads();
 
     const uint32_t works = (uint32_t)p.works;
@@ -432,6 +433,7 @@ __global__ void __launch_bounds__(FOLD_THREADS)
          (i % 128 < 64 && (uint32_t)i / 128 % (128 / 8) < 3 * 32 / 8));
     double squares = 0;
     Sum4 s = {};
+    grid_dependency_wait();
     if (inside) s = share_sum(f, i, share);
     add_shares(&s, f.shares, sums);
     if (inside && !share) squares = store_sum(f, i, s);
@@ -537,9 +539,9 @@ bool launch_as(const ConvProblem *r, const WgradParams90 &p, int blocks,
 {
     const auto kernel = wgrad_sm90_kernel<N, WARPGROUPS, ROWS, B_ROW, LINES, D>;
     if (!gpu_allows(kernel, SM90_SHARED_MOST)) return false;
-    LAUNCH((wgrad_sm90_kernel<N, WARPGROUPS, ROWS, B_ROW, LINES, D>),
-           (unsigned)blocks, 128 + WARPGROUPS * 128, shared,
-           gpu_stream(r->c->dev), p);
+    LAUNCH_DEPENDENT((wgrad_sm90_kernel<N, WARPGROUPS, ROWS, B_ROW, LINES, D>),
+                     (unsigned)blocks, 128 + WARPGROUPS * 128, shared,
+                     gpu_stream(r->c->dev), p);
     return gpu_launched("wgrad_sm90");
 }
 
@@ -573,8 +575,8 @@ bool fold(const ConvProblem *r, const Shape90 &s, const WgradParams90 &p,
     f.pairs = s.pairs, f.even = r->cin % 2 == 0;
     moves((double)s.splits * s.count * sizeof(float4) +
           (double)conv_filter_size(r) * sizeof(float) * (p.to.fresh ? 1 : 2));
-    LAUNCH(wgrad_sm90_fold_kernel, (unsigned)s.fold_blocks, FOLD_THREADS, 0,
-           gpu_stream(r->c->dev), f);
+    LAUNCH_DEPENDENT(wgrad_sm90_fold_kernel, (unsigned)s.fold_blocks,
+                     FOLD_THREADS, 0, gpu_stream(r->c->dev), f);
     return gpu_launched("wgrad_sm90, sum of split-K");
 }
 

@@ -196,6 +196,8 @@ bool gpu_open(int device, int threads, void **dev)
     TRY(gpu_memory(g, NULL, COUNTER_BYTES, (void **)&g->counters));
     TRY(gpu_good(cudaMemsetAsync(g->counters, 0, COUNTER_BYTES, g->stream),
                  "opening"));
+    launches_overlap = false;
+    if (gpu_is_hopper()) gpu_try_overlap(g->stream);
     ok = true;
 
 done:

@@ -48,6 +48,9 @@ bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out);
 /* Does a GPU of this compute capability, 90 for 9.0, run Hopper's kernels? See
  * gpu_is_hopper. */
 bool gpu_runs_hopper(int capability);
+/* In overlap_sm90.cu: sets launches_overlap of gpu.h, for a GPU that runs
+ * Hopper's kernels. SEG_OVERLAP=0 in the environment clears it. */
+void gpu_try_overlap(cudaStream_t stream);
 /* Is the device a dry run? Then no function of CUDA may be called. */
 bool gpu_dry_runs(void *dev);
 /* Frees all staging buffers of transfer.cu that no copy uses, except `but`.

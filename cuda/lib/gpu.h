@@ -10,10 +10,15 @@
  *     DYN_SMEM_1024(char, tiles);       the same, for TMA: 1024-byte aligned
  *     LAUNCH((kernel<64, 32>), grid, block, bytes, stream, arguments...);
  *     LAUNCH_COOP(kernel, grid, block, bytes, stream, arguments...);
+ *     LAUNCH_DEPENDENT(kernel, grid, block, bytes, stream, arguments...);
  *
  * A template-id with commas needs parentheses. cudaGetLastError() reports a
- * failed launch of either form. LAUNCH_COOP is for kernels that call
+ * failed launch of each form. LAUNCH_COOP is for kernels that call
  * grid_barrier() of ptx.cuh: at most 128 blocks, all resident at once.
+ * LAUNCH_DEPENDENT is a programmatic dependent launch: the kernel may begin
+ * while the launch before it in the stream still runs, so each of its threads
+ * calls grid_dependency_wait() of ptx_sm90.cuh before it reads or writes global
+ * memory. Without launches_overlap it is a LAUNCH.
  *
  * In a thread that has set launch_hook, each launch calls it and queues
  * nothing: a dry run lists the launches of a step without a GPU
@@ -21,6 +26,10 @@
  * NULL (gpu_time_launches). */
 #ifndef SEG_CUDA_LIB_GPU_H
 #define SEG_CUDA_LIB_GPU_H
+
+/* Does the open GPU take dependent launches? Set by gpu_try_overlap. As the
+ * variables below, one of the program. */
+__attribute__((weak, visibility("hidden"))) bool launches_overlap;
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -40,6 +49,8 @@
     kernel<<<grid, block, smem, stream>>>(__VA_ARGS__)
 #define LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, ...) \
     launch_coop(kernel, grid, block, smem, stream, __VA_ARGS__)
+#define LAUNCH_DEPENDENT_NOW(kernel, grid, block, smem, stream, ...) \
+    launch_dependent(kernel, grid, block, smem, stream, __VA_ARGS__)
 
 /* Converts the arguments to the parameter types of the kernel first, because
  * the runtime copies them by address. Refuses more than 128 blocks as the
@@ -57,11 +68,25 @@ static inline void launch_coop(void (*kernel)(P...), dim3 grid, dim3 block,
     };
     go(static_cast<P>(args)...);
 }
+
+template <class... P, class... A>
+static inline void launch_dependent(void (*kernel)(P...), dim3 grid, dim3 block,
+                                    size_t smem, cudaStream_t stream, A... args)
+{
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid, c.blockDim = block;
+    c.dynamicSmemBytes = smem, c.stream = stream;
+    c.attrs = &overlap, c.numAttrs = launches_overlap ? 1 : 0;
+    (void)cudaLaunchKernelEx(&c, kernel, static_cast<P>(args)...);
+}
 #else
 #include <emu.h>
 #endif
 
-/* One variable for the program, hidden so that a library made of it exports no
+/* Variables of the program, hidden so that a library made of it exports no
  * symbol: an inline variable would be shared by the whole process. */
 __attribute__((weak, visibility("hidden"))) __thread void (*launch_hook)(
     const char *kernel, dim3 grid, dim3 block, size_t shared);
@@ -83,4 +108,7 @@ __attribute__((weak, visibility("hidden"))) __thread void (*launch_timer)(
     LAUNCH_BY(LAUNCH_NOW, kernel, grid, block, smem, stream, __VA_ARGS__)
 #define LAUNCH_COOP(kernel, grid, block, smem, stream, ...) \
     LAUNCH_BY(LAUNCH_COOP_NOW, kernel, grid, block, smem, stream, __VA_ARGS__)
+#define LAUNCH_DEPENDENT(kernel, grid, block, smem, stream, ...)       \
+    LAUNCH_BY(LAUNCH_DEPENDENT_NOW, kernel, grid, block, smem, stream, \
+              __VA_ARGS__)
 #endif

@@ -1,5 +1,6 @@
 /* ptx_sm90.cuh -- inline PTX of Hopper GPUs (compute capability 9.0): mbarrier,
- * copies by the tensor memory accelerator (TMA), wgmma, registers of a warp.
+ * copies by the tensor memory accelerator (TMA), wgmma, dependent launches,
+ * registers of a warp.
  *
  * Only units that are compiled for sm_90a include it. As in ptx.cuh each
  * primitive has a device body and, for the emulator, a host body of the same
@@ -220,6 +221,20 @@ template <int N> PRIM void tma_store_wait()
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 #else
     emu::tma_store_wait(N);
+#endif
+}
+
+// -- dependent launches ------------------------------------------------------
+
+/* Waits until the launch ahead in the stream has ended and its writes are
+ * visible. Each thread of a kernel of LAUNCH_DEPENDENT (gpu.h) calls it before
+ * it reads or writes global memory; in other launches it returns at once. */
+PRIM void grid_dependency_wait()
+{
+#ifdef __CUDACC__
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#else
+    emu::grid_dependency_wait();
 #endif
 }
 

@@ -22,6 +22,7 @@
 #     ranks        the demo on two GPUs, by NCCL and through the host, against one;
 #                  needs two GPUs
 #     rates        bandwidth and matrix rates of this GPU
+#     overlap      steps of brain_unet with and without dependent launches, by turns
 #     trace:NAME   a whole step of recipe NAME, kernel by kernel, as a file for
 #                  ui.perfetto.dev; in BUILD/trace, and beside REPORT if that is set
 #     sweep        each convolution of two networks with each tile, and in PyTorch
@@ -58,7 +59,7 @@ for tool in memcheck racecheck initcheck; do
         sanitizers="$sanitizers sanitizer:$tool:$op"
     done
 done
-parts="build program plan primitives check$recipes$sanitizers train losses ranks rates$traces sweep $benches"
+parts="build program plan primitives check$recipes$sanitizers train losses ranks rates overlap$traces sweep $benches"
 # CUDA numbers the GPUs in the order of nvidia-smi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 
@@ -243,6 +244,20 @@ part_rates() {
     "$BUILD/tests/gpu/rates"
 }
 
+# dependent launches (LAUNCH_DEPENDENT of cuda/lib/gpu.h) run on Hopper GPUs only
+part_overlap() {
+    want_gpu
+    for round in 1 2 3; do
+        for on in 1 0; do
+            ms=$(SEG_OVERLAP=$on "$program" scripts/brain_unet.lua bench --device cuda \
+                --preset full --batch 16 --precision bf16 |
+                sed -n 's/^training step.*: \([0-9.]* ms\).*/\1/p')
+            [ -n "$ms" ] || return 1
+            echo "round $round, SEG_OVERLAP=$on: $ms"
+        done
+    done
+}
+
 # shapes_of RECIPE BATCH: writes the convolutions of the program's plan
 shapes_of() {
     "$program" "scripts/$1.lua" plan --json --device cpu --preset full \
@@ -405,6 +420,7 @@ open_on_hardware() {
     echo "|---|---|---|"
     cat "$logs/table"
     section rates 20
+    section overlap 6
     section sweep 300
     for part in $traces $benches; do section "$part" 60; done
     section plan 4

@@ -103,6 +103,12 @@ echo "$precision" > "$out/checkpoint_last.safetensors"
 case $precision in f32) loss=0.5 ;; *) loss='"$1"' ;; esac
 printf "epoch,step,lr,train_loss\n1,9,1,0.9\n20,99,1,$loss\n" > "$out/metrics.csv"'
 }
+# shellcheck disable=SC2016  # for the shell of that script
+program "$gpu"'; echo "training step, batch 16: 5.$SEG_OVERLAP ms (median of 5), 9 samples/s"'
+step "steps with dependent launches" code 0 overlap
+step "and without" says 'round 3, SEG_OVERLAP=0: 5.0 ms'
+program "$gpu; exit 1"
+step "a step that fails" code 1 overlap
 losses 0.503
 step "bf16 near f32" code 0 losses
 step "how near" says 'f32 0.5, bf16 0.503, off by 0.60 %'

@@ -41,7 +41,9 @@ enum Fault {
     BAD_STRIDE,
     BAD_BOX,
     PAST_TENSOR,
-    OLD_DEVICE
+    OLD_DEVICE,
+    NO_GRID_WAIT,
+    PART_OF_GRID_WAIT
 };
 
 enum {
@@ -61,6 +63,8 @@ static __global__ void k_flow(const __grid_constant__ Flow f, const uint4 *b,
     char *b_tile = a_tile + TILE_A, *d_tile = b_tile + TILE_B;
     const int t = threadIdx.x, warp = t / 32, lane = t % 32;
     float d[16];
+    if (fault != NO_GRID_WAIT && !(fault == PART_OF_GRID_WAIT && t == 77))
+        grid_dependency_wait();
     if (t == 0) {
         if (fault != NO_INIT) mbarrier_init(&bars[0], 1);
         mbarrier_init(&bars[1], 4);
@@ -161,8 +165,8 @@ static bool flow(Fault fault)
                             fault == BAD_STRIDE ? 136 : 128,
                             fault == BAD_BOX ? 32 : 64),
                     rows_of(dd.p, 32, 128, 64)};
-    LAUNCH(k_flow, 1, 128, ROOM, 0, f, reinterpret_cast<const uint4 *>(db.p),
-           out.p, (int)fault);
+    LAUNCH_DEPENDENT(k_flow, 1, 128, ROOM, 0, f,
+                     reinterpret_cast<const uint4 *>(db.p), out.p, (int)fault);
     OK_LAUNCH();
     if (fault == READ_EARLY)
         for (float x : out.get())
@@ -217,5 +221,7 @@ static const Case sm90_cases[] = {
     {99, "tensor larger than its memory", flows<PAST_TENSOR>},
     {100, "GPU without these primitives", flows<OLD_DEVICE>},
     {101, "operand without a barrier", flows<NO_BARRIER_BEFORE_PRODUCT>},
+    {102, "load before the launch ahead has ended", flows<NO_GRID_WAIT>},
+    {103, "a thread without grid_dependency_wait", flows<PART_OF_GRID_WAIT>},
 };
 #endif

@@ -138,6 +138,7 @@ size_t shared_limit(); /* bytes of a block, static and dynamic */
 
 /* -- Hopper ---------------------------------------------------------------- */
 void sm90_needed(const Site &site); /* stops if the device has none of it */
+void dependency_needed(const Site &site); /* stops before a missing wait */
 void sm90_begin(Block *b);
 void sm90_end(Block *b);
 /* The running thread has returned. */

@@ -33,8 +33,9 @@ struct Launch {
     int line;
     const void *function;
     dim3 grid, block;
-    size_t shared; /* dynamic bytes */
-    bool coop;     /* blocks are interleaved and may use grid_barrier */
+    size_t shared;  /* dynamic bytes */
+    bool coop;      /* blocks are interleaved and may use grid_barrier */
+    bool dependent; /* each thread must call grid_dependency_wait */
     Bound bound;
 };
 
@@ -54,8 +55,8 @@ template <class... P> struct Arguments {
 
 template <class... P, class... A>
 inline void launch(const char *name, const char *file, int line, bool coop,
-                   void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                   cudaStream_t stream, A &&...args)
+                   bool dependent, void (*kernel)(P...), dim3 grid, dim3 block,
+                   size_t shared, cudaStream_t stream, A &&...args)
 {
     static_assert((std::is_trivially_copyable_v<P> && ...),
                   "kernel arguments are copied as bytes");
@@ -63,7 +64,7 @@ inline void launch(const char *name, const char *file, int line, bool coop,
     auto held = std::make_shared<Args>(
         Args{kernel, std::tuple<P...>(static_cast<P>(args)...)});
     launch(Launch{name, file, line, reinterpret_cast<const void *>(kernel),
-                  grid, block, shared, coop,
+                  grid, block, shared, coop, dependent,
                   Bound{Args::call, held, sizeof(Args)}},
            stream);
 }
@@ -88,12 +89,15 @@ void *shared_dynamic(size_t align, const char *file, int line);
 #define gridDim   (emu::grid_extent)
 static const int warpSize = 32;
 
-#define LAUNCH_NOW(kernel, grid, block, smem, stream, ...)                     \
-    emu::launch(#kernel, __FILE__, __LINE__, false, kernel, grid, block, smem, \
-                stream, __VA_ARGS__)
-#define LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, ...)               \
-    emu::launch(#kernel, __FILE__, __LINE__, true, kernel, grid, block, smem, \
-                stream, __VA_ARGS__)
+#define LAUNCH_NOW(kernel, grid, block, smem, stream, ...)               \
+    emu::launch(#kernel, __FILE__, __LINE__, false, false, kernel, grid, \
+                block, smem, stream, __VA_ARGS__)
+#define LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, ...)                \
+    emu::launch(#kernel, __FILE__, __LINE__, true, false, kernel, grid, block, \
+                smem, stream, __VA_ARGS__)
+#define LAUNCH_DEPENDENT_NOW(kernel, grid, block, smem, stream, ...)           \
+    emu::launch(#kernel, __FILE__, __LINE__, false, true, kernel, grid, block, \
+                smem, stream, __VA_ARGS__)
 
 #define SMEM(T, name, ...)                                                   \
     static const char name##_key = 0;                                        \

@@ -36,6 +36,7 @@ void mbarrier_wait(uint64_t *bar, uint32_t parity, const char *file, int line);
 void fence_async_shared();
 void named_barrier(int id, int threads, const char *file, int line);
 void setmaxnreg(int count, bool more, EMU_AT);
+void grid_dependency_wait();
 
 void tma_load(void *to, const TensorMap *map, const int *at, uint64_t *bar,
               const char *file, int line);

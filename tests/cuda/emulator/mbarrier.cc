@@ -1,4 +1,5 @@
-/* mbarrier.cc -- mbarriers, named barriers and setmaxnreg of Hopper.
+/* mbarrier.cc -- mbarriers, named barriers, setmaxnreg and waits of dependent
+ * launches of Hopper.
  *
  * The state of an mbarrier is kept beside shared memory; the 8 bytes of the
  * kernel hold a mark, to find a barrier that was overwritten. Threads may wait
@@ -41,6 +42,7 @@ struct Barriers {
     std::unordered_map<const uint64_t *, Mbarrier> all;
     Named named[NAMED];
     int registers[MAX_THREADS]; /* the last setmaxnreg; 0: none */
+    bool waited[MAX_THREADS];   /* grid_dependency_wait */
 };
 } // namespace
 
@@ -268,6 +270,21 @@ static void check_registers(const Block *b)
                 "setmaxnreg: %d registers of %d in a block", sum, REGISTERS);
 }
 
+/* -- dependent launches -----------------------------------------------------
+ * The launch before has ended, as the emulator runs one launch at a time. It is
+ * checked that each thread waits, and before it uses TMA. */
+void grid_dependency_wait()
+{
+    here().waited[thread_number] = true;
+}
+
+void dependency_needed(const Site &site)
+{
+    if (running->dependent && !here().waited[thread_number])
+        stop(site, "%s before grid_dependency_wait in a dependent launch",
+             site.what);
+}
+
 /* -- blocks and threads --------------------------------------------------- */
 void sm90_needed(const Site &site)
 {
@@ -284,6 +301,7 @@ void sm90_begin(Block *b)
     all.all.clear();
     for (Named &n : all.named) n.waiters.clear();
     std::fill(all.registers, all.registers + thread_count, 0);
+    std::fill(all.waited, all.waited + thread_count, false);
     loads_begin(b);
     products_begin(b);
 }
@@ -301,6 +319,7 @@ void sm90_returned()
     Fiber *f = &block->fiber[thread_number];
     if (f->stores) stores_returned(f);
     products_returned();
+    dependency_needed({"return", running->file, running->line});
 }
 
 } // namespace emu

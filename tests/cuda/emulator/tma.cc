@@ -139,6 +139,7 @@ static Box box_of(const void *shared, const TensorMap *map, const int *at,
     Box b = {
         *map, {}, static_cast<char *>(const_cast<void *>(shared)), site, pc};
     std::copy(at, at + MAP_AXES, b.at);
+    dependency_needed(site);
     check_box(b);
     return b;
 }

@@ -441,3 +441,25 @@ TEST(sm90_suites)
     }
     end_hopper();
 }
+
+/* Opening a GPU of this capability tries two dependent launches, unless
+ * SEG_OVERLAP=0. */
+static void expect_tries(int capability, const char *overlap, long want)
+{
+    Bench b;
+    emu_set_device(capability, 1, "ok", (size_t)2 << 30);
+    if (overlap) setenv("SEG_OVERLAP", overlap, 1);
+    emu_reset_counts();
+    bench_open(&b, PRECISION_f32);
+    const long count = emu_launch_count("wait_kernel");
+    if (count >= 0) EXPECT_INT(count, want); // on a GPU they are not counted
+    bench_close(&b);
+    unsetenv("SEG_OVERLAP");
+}
+
+TEST(sm90_dependent_launches)
+{
+    expect_tries(90, NULL, 2);
+    expect_tries(90, "0", 0);
+    expect_tries(80, NULL, 0);
+}
