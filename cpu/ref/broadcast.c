@@ -1,13 +1,11 @@
-/* broadcast.c -- add, sub, mul, div of operands with equal extents or 1.
+/* broadcast.c -- functions of two operands with equal extents or 1; add, sub,
+ * mul, div.
  *
  * A gradient is a sum over the axes along which its operand was broadcast. Each
  * element of it belongs to one task, which reads the rows of dy in memory
  * order, so the order of the sum does not depend on the number of threads. */
+#include "cpu/ref/broadcast.h"
 #include "cpu/ref/view.h"
-
-/* Value of a and b; derivative by one of them, times dy. */
-typedef double ValueFn(double a, double b);
-typedef double GradFn(double dy, double a, double b);
 
 typedef struct Job {
     const Call *c;
@@ -35,8 +33,8 @@ static void value_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* y = value(a, b), row by row. */
-static bool broadcast_fwd(const Call *c, ValueFn *value)
+// row by row
+bool KERNEL(broadcast_fwd)(const Call *c, ValueFn *value)
 {
     Dims s = c->y->dim;
     Job j = {.c = c,
@@ -103,8 +101,8 @@ static void grad_items(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* One operand after the other: both gradients may be the same memory. */
-static bool broadcast_bwd(const Call *c, GradFn *const grad[2])
+// one operand after the other: both gradients may be the same memory
+bool KERNEL(broadcast_bwd)(const Call *c, GradFn *const grad[2])
 {
     Dims s = c->y->dim;
     // add and sub keep nothing: their operands may be gone, and a constant 1
@@ -125,35 +123,7 @@ static bool broadcast_bwd(const Call *c, GradFn *const grad[2])
     return true;
 }
 
-// -- the four operators ------------------------------------------------------
-
-/* name, result, terms of the two gradients; the second of a quotient is -dy y /
- * b, written with the kept operands */
-#define BROADCAST(name, result, part0, part1)                 \
-    static double name##_value(double a, double b)            \
-    {                                                         \
-        return result;                                        \
-    }                                                         \
-    static double name##_grad0(double dy, double a, double b) \
-    {                                                         \
-        (void)a, (void)b;                                     \
-        return part0;                                         \
-    }                                                         \
-    static double name##_grad1(double dy, double a, double b) \
-    {                                                         \
-        (void)a, (void)b;                                     \
-        return part1;                                         \
-    }                                                         \
-    bool KERNEL(name##_fwd)(const Call *c)                    \
-    {                                                         \
-        return broadcast_fwd(c, name##_value);                \
-    }                                                         \
-    bool KERNEL(name##_bwd)(const Call *c)                    \
-    {                                                         \
-        GradFn *const grad[2] = {name##_grad0, name##_grad1}; \
-        return broadcast_bwd(c, grad);                        \
-    }
-
+// a quotient's second gradient is -dy y / b, written with the kept operands
 BROADCAST(add, a + b, dy, dy)
 BROADCAST(sub, a - b, dy, -dy)
 BROADCAST(mul, a *b, dy *b, dy *a)

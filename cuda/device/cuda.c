@@ -44,6 +44,20 @@ static unsigned narrow(const Call *c)
     case OP_gelu:
     case OP_silu:
     case OP_scale:
+    case OP_exp:
+    case OP_log:
+    case OP_log1p:
+    case OP_sqrt:
+    case OP_rsqrt:
+    case OP_abs:
+    case OP_sin:
+    case OP_cos:
+    case OP_erf:
+    case OP_power:
+    case OP_clamp:
+    case OP_sign:
+    case OP_floor:
+    case OP_round:
     case OP_batch_norm:
     case OP_layer_norm:
     case OP_maxpool:
@@ -65,6 +79,14 @@ static unsigned narrow(const Call *c)
     case OP_sub:
     case OP_mul:
     case OP_div:
+    case OP_max:
+    case OP_min:
+    case OP_pow:
+    case OP_mod:
+    case OP_select:
+    case OP_gt:
+    case OP_ge:
+    case OP_eq:
         return 1 | 2 | NARROW_Y;
     case OP_slice: // vectors begin at a multiple of 4 channels of the operand
         return c->attr->slice.c0 % 4 ? 0 : pair;
@@ -85,6 +107,7 @@ static unsigned narrow(const Call *c)
     case OP_mse:
     case OP_huber:
     case OP_overlap:
+    case OP_constant:
     case OP_COUNT:
         return 0;
     } // no default: the compiler names an operator without a case

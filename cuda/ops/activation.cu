@@ -1,4 +1,5 @@
-/* activation.cu -- relu, leaky_relu, sigmoid, tanh, gelu, silu, scale.
+/* activation.cu -- relu, leaky_relu, sigmoid, tanh, gelu, silu, scale, and the
+ * functions of one operand of elementwise.def; constant.
  *
  * Mapping: each thread makes four adjacent elements with one load and store,
  * then continues with the stride of the grid; the last count % 4 elements go
@@ -114,7 +115,69 @@ struct Scale {
     }
 };
 
+/* A function of elementwise.def; p, q: its attributes. One kernel for all of
+ * them: all threads take the same case. */
+struct Function {
+    int op;
+    float p, q;
+
+#define N(number) number##f
+#define P         p
+#define Q         q
+#define BINARY(name, value, da, db)
+#define BINARY_STEP(name, value)
+    __device__ float value(float x) const
+    {
+        switch (op) {
+#define UNARY(name, kept, cost, value, derivative) \
+    case OP_##name:                                \
+        return value;
+#define UNARY_STEP(name, value) \
+    case OP_##name:             \
+        return value;
+#include "engine/graph/elementwise.def"
+#undef UNARY
+#undef UNARY_STEP
+        }
+        return x;
+    }
+
+    __device__ float grad(float k) const
+    {
+        switch (op) {
+#define UNARY(name, kept, cost, value, derivative) \
+    case OP_##name:                                \
+        return derivative;
+#define UNARY_STEP(name, value)
+#include "engine/graph/elementwise.def"
+#undef UNARY
+#undef UNARY_STEP
+        }
+        return k;
+    }
+#undef N
+#undef P
+#undef Q
+#undef BINARY
+#undef BINARY_STEP
+};
+
+/* The function of a call. */
+Function function_of(const Call *c)
+{
+    Function f = {call_op(c), 0, 0};
+    const int attrs = op_info[f.op].attrs;
+    if (attrs > 0) f.p = (float)op_attr(c->attr, 0);
+    if (attrs > 1) f.q = (float)op_attr(c->attr, 1);
+    return f;
+}
+
 // -- kernels -----------------------------------------------------------------
+
+__global__ void constant_kernel(float value, float *y)
+{
+    *y = value;
+}
 
 template <class F, Dtype D>
 __global__ void activation_fwd_kernel(const F f, const Element<D> *x,
@@ -208,4 +271,22 @@ ROW(tanh, Tanh{}, c->y)
 ROW(gelu, Gelu{}, c->x[0])
 ROW(silu, Silu{}, c->x[0])
 ROW(scale, (Scale{c->attr->scale.mul, c->attr->scale.add}), c->dy)
+
+#define UNARY(name, kept, cost, value, derivative) \
+    ROW(name, function_of(c), c->kept)
+#define UNARY_STEP(name, value)            \
+    bool cuda_##name##_fwd(const Call *c)  \
+    {                                      \
+        return forward(c, function_of(c)); \
+    }
+#define BINARY(name, value, da, db)
+#define BINARY_STEP(name, value)
+#include "engine/graph/elementwise.def"
+
+bool cuda_constant_fwd(const Call *c)
+{
+    LAUNCH(constant_kernel, 1, 1, 0, gpu_stream(c->dev),
+           c->attr->constant.value, values(c->y));
+    return gpu_launched("constant");
+}
 }

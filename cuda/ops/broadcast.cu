@@ -1,4 +1,5 @@
-/* broadcast.cu -- add, sub, mul, div of operands with equal extents or 1.
+/* broadcast.cu -- add, sub, mul, div, and the functions of two operands of
+ * elementwise.def, of operands with equal extents or 1.
  *
  * Forward: each thread makes one element of the result, four in 16 bits; an
  * operand that is repeated along an axis has stride 0 there. Equal extents need
@@ -75,6 +76,56 @@ struct Div {
     }
 };
 
+/* A function of elementwise.def. One kernel for all of them: all threads take
+ * the same case. */
+struct Function {
+    static constexpr bool reads = true;
+    int op;
+
+    /* a - b floor(a / b): the remainder with the sign of b, exact as fmodf. */
+    static __device__ float floored_mod(float a, float b)
+    {
+        const float r = fmodf(a, b);
+        return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    }
+
+#define N(number) number##f
+#define UNARY(name, kept, cost, value, derivative)
+#define UNARY_STEP(name, value)
+    __device__ float value(float a, float b) const
+    {
+        switch (op) {
+#define BINARY(name, value, da, db) \
+    case OP_##name:                 \
+        return value;
+#define BINARY_STEP(name, value) \
+    case OP_##name:              \
+        return value;
+#include "engine/graph/elementwise.def"
+#undef BINARY
+#undef BINARY_STEP
+        }
+        return a;
+    }
+
+    __device__ float part(int operand, float dy, float a, float b) const
+    {
+        switch (op) {
+#define BINARY(name, value, da, db) \
+    case OP_##name:                 \
+        return operand ? (db) : (da);
+#define BINARY_STEP(name, value)
+#include "engine/graph/elementwise.def"
+#undef BINARY
+#undef BINARY_STEP
+        }
+        return dy;
+    }
+#undef N
+#undef UNARY
+#undef UNARY_STEP
+};
+
 // -- operands broadcast to the result ----------------------------------------
 
 struct View {
@@ -103,11 +154,12 @@ struct Pair {
     bool flat; // all extents equal
 };
 
-/* F::value of V elements. */
+/* f.value of V elements. */
 template <class F, int V>
-__device__ __forceinline__ Vec<V> value_of(Vec<V> a, const Vec<V> &b)
+__device__ __forceinline__ Vec<V> value_of(const F &f, Vec<V> a,
+                                           const Vec<V> &b)
 {
-    for (int k = 0; k < V; k++) a.v[k] = F::value(a.v[k], b.v[k]);
+    for (int k = 0; k < V; k++) a.v[k] = f.value(a.v[k], b.v[k]);
     return a;
 }
 
@@ -124,7 +176,7 @@ Pair pair_of(const Call *c)
 /* Adjacent threads make adjacent elements; an operand that is repeated comes
  * from the caches. */
 template <class F, Dtype D>
-__global__ void broadcast_fwd_kernel(const Pair p, Element<D> *y)
+__global__ void broadcast_fwd_kernel(const F f, const Pair p, Element<D> *y)
 {
     constexpr int V = Each<D>::COUNT;
     const Element<D> *a = (const Element<D> *)p.a.data,
@@ -134,7 +186,7 @@ __global__ void broadcast_fwd_kernel(const Pair p, Element<D> *y)
         const int64_t i = n * V;
         if (p.flat) {
             store_vec<V, D>(
-                y + i, value_of<F>(load<V, D>(a + i), load<V, D>(b + i)), true);
+                y + i, value_of(f, load<V, D>(a + i), load<V, D>(b + i)), true);
             continue;
         }
         int64_t row = i / p.channels.by;
@@ -142,25 +194,25 @@ __global__ void broadcast_fwd_kernel(const Pair p, Element<D> *y)
         Place q = place(p.grid, (uint32_t)row);
         store_vec<V, D>(
             y + i,
-            value_of<F>(load_at<V, D>(p.a, q, c), load_at<V, D>(p.b, q, c)),
+            value_of(f, load_at<V, D>(p.a, q, c), load_at<V, D>(p.b, q, c)),
             true);
     }
 }
 
-template <class F, Dtype D> bool forward_as(const Call *c)
+template <class F, Dtype D> bool forward_as(const Call *c, const F &f)
 {
     Pair p = pair_of(c);
     if (!countable(c, rows(c->y->dim))) return false;
     LAUNCH((broadcast_fwd_kernel<F, D>), blocks_for(p.count / Each<D>::COUNT),
-           BLOCK, 0, gpu_stream(c->dev), p, elements<D>(c->y));
+           BLOCK, 0, gpu_stream(c->dev), f, p, elements<D>(c->y));
     return gpu_launched("broadcast");
 }
 
-template <class F> bool forward(const Call *c)
+template <class F> bool forward(const Call *c, const F &f)
 {
-    return c->y->type == BF16  ? forward_as<F, BF16>(c)
-           : c->y->type == F16 ? forward_as<F, F16>(c)
-                               : forward_as<F, F32>(c);
+    return c->y->type == BF16  ? forward_as<F, BF16>(c, f)
+           : c->y->type == F16 ? forward_as<F, F16>(c, f)
+                               : forward_as<F, F32>(c, f);
 }
 
 // -- backward ----------------------------------------------------------------
@@ -180,8 +232,9 @@ struct Repeat {
 
 /* The term of dy's elements at own position and channel, repeat k. */
 template <class F, int V, Dtype D>
-__device__ __forceinline__ Vec<V> part_at(const Pair &p, const Repeat &r,
-                                          Place own, int c, int64_t k)
+__device__ __forceinline__ Vec<V> part_at(const F &f, const Pair &p,
+                                          const Repeat &r, Place own, int c,
+                                          int64_t k)
 {
     int64_t row = k / r.again_c.by;
     int rc = (int)(k - row * r.again_c.by);
@@ -191,14 +244,14 @@ __device__ __forceinline__ Vec<V> part_at(const Pair &p, const Repeat &r,
     Vec<V> dy = load_at<V, D>(r.dy, q, c), a = {}, b = {};
     if (F::reads) a = load_at<V, D>(p.a, q, c), b = load_at<V, D>(p.b, q, c);
     for (int v = 0; v < V; v++)
-        dy.v[v] = F::part(r.operand, dy.v[v], a.v[v], b.v[v]);
+        dy.v[v] = f.part(r.operand, dy.v[v], a.v[v], b.v[v]);
     return dy;
 }
 
 /* One element of the gradient a thread, four in 16 bits: a chain of
  * LOOP_REPEATS terms needs no second register. */
 template <class F, Dtype D>
-__global__ void broadcast_bwd_kernel(const Pair p, const Repeat r,
+__global__ void broadcast_bwd_kernel(const F f, const Pair p, const Repeat r,
                                      Element<D> *dx, bool fresh)
 {
     constexpr int V = Each<D>::COUNT;
@@ -210,7 +263,7 @@ __global__ void broadcast_bwd_kernel(const Pair p, const Repeat r,
         Place own = place(r.own, (uint32_t)row);
         Vec<V> sum = {};
         for (int64_t k = 0; k < r.repeats; k++) {
-            const Vec<V> part = part_at<F, V, D>(p, r, own, c, k);
+            const Vec<V> part = part_at<F, V, D>(f, p, r, own, c, k);
             for (int v = 0; v < V; v++) sum.v[v] += part.v[v];
         }
         store_vec<V, D>(dx + i, sum, fresh);
@@ -220,8 +273,9 @@ __global__ void broadcast_bwd_kernel(const Pair p, const Repeat r,
 /* parts[part][element]. Block (32, 8): x over channels and y over repeats, or,
  * with one channel, all 256 over repeats. */
 template <class F, Dtype D, bool CHANNELS>
-__global__ void broadcast_bwd_parts_kernel(const Pair p, const Repeat r,
-                                           int tiles, double *parts)
+__global__ void broadcast_bwd_parts_kernel(const F f, const Pair p,
+                                           const Repeat r, int tiles,
+                                           double *parts)
 {
     SMEM(double, lane, [8][33]);
     const int64_t row = blockIdx.x / tiles;
@@ -238,7 +292,7 @@ __global__ void broadcast_bwd_parts_kernel(const Pair p, const Repeat r,
         for (int64_t k = from + first; k < to;) {
             float run = 0;
             for (int n = 0; n < RUN && k < to; n++, k += step)
-                run += part_at<F, 1, D>(p, r, own, c, k).v[0];
+                run += part_at<F, 1, D>(f, p, r, own, c, k).v[0];
             sum += (double)run;
         }
     }
@@ -293,7 +347,7 @@ Space space_of(const Call *c)
 }
 
 template <class F, Dtype D>
-bool gradient(const Call *c, const Pair &p, int operand)
+bool gradient(const Call *c, const F &f, const Pair &p, int operand)
 {
     Repeat r = repeat_of(c, operand);
     Element<D> *dx = elements<D>(c->dx[operand]);
@@ -303,8 +357,8 @@ bool gradient(const Call *c, const Pair &p, int operand)
     r.dy = view_of(c->dy);
     if (r.repeats <= LOOP_REPEATS) {
         LAUNCH((broadcast_bwd_kernel<F, D>),
-               blocks_for(r.count / Each<D>::COUNT), BLOCK, 0, stream, p, r, dx,
-               fresh);
+               blocks_for(r.count / Each<D>::COUNT), BLOCK, 0, stream, f, p, r,
+               dx, fresh);
         return gpu_launched("broadcast, backward");
     }
 
@@ -315,29 +369,29 @@ bool gradient(const Call *c, const Pair &p, int operand)
 
     if (D != F32 || r.own_c.by > 1)
         LAUNCH((broadcast_bwd_parts_kernel<F, D, true>), grid, dim3(32, 8), 0,
-               stream, p, r, tiles, parts);
+               stream, f, p, r, tiles, parts);
     else
         LAUNCH((broadcast_bwd_parts_kernel<F, F32, false>), grid, dim3(32, 8),
-               0, stream, p, r, tiles, parts);
+               0, stream, f, p, r, tiles, parts);
 
     if (!gpu_launched("broadcast, parts")) return false;
     return reduce_parts<D>(c, parts, count, r.count, dx, fresh);
 }
 
 /* One after the other: both use the same scratch. */
-template <class F, Dtype D> bool backward_as(const Call *c)
+template <class F, Dtype D> bool backward_as(const Call *c, const F &f)
 {
     Pair p = pair_of(c);
     for (int i = 0; i < 2; i++)
-        if (c->dx[i] && !gradient<F, D>(c, p, i)) return false;
+        if (c->dx[i] && !gradient<F, D>(c, f, p, i)) return false;
     return true;
 }
 
-template <class F> bool backward(const Call *c)
+template <class F> bool backward(const Call *c, const F &f)
 {
-    return c->dy->type == BF16  ? backward_as<F, BF16>(c)
-           : c->dy->type == F16 ? backward_as<F, F16>(c)
-                                : backward_as<F, F32>(c);
+    return c->dy->type == BF16  ? backward_as<F, BF16>(c, f)
+           : c->dy->type == F16 ? backward_as<F, F16>(c, f)
+                                : backward_as<F, F32>(c, f);
 }
 
 } // namespace
@@ -349,15 +403,25 @@ template <class F> bool backward(const Call *c)
     }                                        \
     bool cuda_##name##_fwd(const Call *c)    \
     {                                        \
-        return forward<F>(c);                \
+        return forward(c, F);                \
     }                                        \
     bool cuda_##name##_bwd(const Call *c)    \
     {                                        \
-        return backward<F>(c);               \
+        return backward(c, F);               \
     }
 extern "C" {
-ROW(add, Add)
-ROW(sub, Sub)
-ROW(mul, Mul)
-ROW(div, Div)
+ROW(add, Add{})
+ROW(sub, Sub{})
+ROW(mul, Mul{})
+ROW(div, Div{})
+
+#define UNARY(name, kept, cost, value, derivative)
+#define UNARY_STEP(name, value)
+#define BINARY(name, value, da, db) ROW(name, Function{OP_##name})
+#define BINARY_STEP(name, value)                \
+    bool cuda_##name##_fwd(const Call *c)       \
+    {                                           \
+        return forward(c, Function{OP_##name}); \
+    }
+#include "engine/graph/elementwise.def"
 }

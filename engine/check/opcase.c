@@ -186,6 +186,59 @@ done:
 
 // -- agreement ---------------------------------------------------------------
 
+/* The element of a tensor of extents `own`, each equal to that of `all` or 1,
+ * that goes with element i of a tensor of extents `all`. */
+static int64_t broadcast_index(Dims own, Dims all, int64_t i)
+{
+    const int32_t *e = &all.n, *o = &own.n; // n, d, h, w, c
+    int64_t at = 0, step = 1;
+    for (int k = 4; k >= 0; i /= e[k], k--) {
+        if (o[k] > 1) at += i % e[k] * step;
+        step *= o[k];
+    }
+    return at;
+}
+
+/* dot_scale of an operator whose operands are broadcast: the absolute sum of
+ * the terms of each gradient, which are the gradients of operands of the
+ * result's extents, and their number. */
+static bool broadcast_scale(const OpCase *c, const OpDevice *ref,
+                            const OpValues *in, OpOptions how, Arena *mem,
+                            OpValues *scale, OpValues *chain)
+{
+    Tensor y;
+    OpCase wide = *c;
+    OpValues v = *in, terms;
+    if (!opcase_shape(c, &y)) return false;
+    const int64_t count = numel(y.dim);
+
+    for (int k = 0; k < 2; k++) {
+        wide.x[k] = y.dim;
+        v.x[k] = ARENA_NEW(mem, double, count);
+        v.count[k] = count;
+        if (!v.x[k]) return false;
+        for (int64_t i = 0; i < count; i++)
+            v.x[k][i] = in->x[k][broadcast_index(c->x[k], y.dim, i)];
+    }
+    if (!oprun(&wide, ref, &v, how, mem, &terms)) return false;
+    for (int64_t i = 0; i < count; i++) terms.y[i] = fabs(terms.y[i]);
+    *scale = *chain = terms;
+
+    for (int k = 0; k < 2; k++) {
+        if (!terms.dx[k]) continue;
+        double *sum = scale->dx[k] = ARENA_NEW(mem, double, in->count[k]);
+        double *length = chain->dx[k] = ARENA_NEW(mem, double, in->count[k]);
+        if (!sum || !length) return false;
+        for (int64_t i = 0; i < in->count[k]; i++) sum[i] = length[i] = 0;
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t at = broadcast_index(c->x[k], y.dim, i);
+            sum[at] += fabs(terms.dx[k][i]), length[at]++;
+        }
+        scale->count[k] = chain->count[k] = in->count[k];
+    }
+    return true;
+}
+
 /* Computes the inputs of the dot bound: `scale`, ref on absolute values, and
  * the longest chain, ref on ones. Operators that only copy or select (exact)
  * keep their operands: each of their gradients is a sum of some dy, so only
@@ -195,6 +248,8 @@ static bool dot_scale(const OpCase *c, const OpDevice *ref, const OpValues *in,
                       OpValues *chain)
 {
     bool exact = op_info[c->attr.op].bound == BOUND_exact;
+    if (op_info[c->attr.op].shape == op_info[OP_add].shape)
+        return broadcast_scale(c, ref, in, how, mem, scale, chain);
     for (int pass = 0; pass < 2; pass++) {
         OpValues v = *in;
         for (int k = 0; k <= MAX_IN; k++) {

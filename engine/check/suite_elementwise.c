@@ -1,6 +1,7 @@
 /* suite_elementwise.c -- operators on elements or on rows of channels, and
  * operators that only move numbers: add .. div, scale, concat, slice, pad,
- * flatten, the activations, softmax, the two dropouts. */
+ * flatten, the activations, the functions of elementwise.def, softmax, the two
+ * dropouts. */
 #include "engine/check/suite.h"
 
 static void draw_one(Draw *d, OpCase *c)
@@ -52,6 +53,26 @@ static void draw_scale(Draw *d, OpCase *c)
     c->x[0] = draw_image(d, c);
     c->attr.scale.mul = draw_real(d, -3, 3);
     c->attr.scale.add = draw_real(d, -3, 3);
+}
+
+static void draw_power(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    c->attr.power.exponent = (float)PICK(d, 2, -1, 3, 1);
+    if (draw_bool(d)) c->attr.power.exponent = draw_real(d, -3, 3);
+}
+
+static void draw_clamp(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    c->attr.clamp.min = -0.001f;
+    c->attr.clamp.max = draw_bool(d) ? 0.005f : 5;
+}
+
+static void draw_constant(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    c->attr.constant.value = draw_real(d, -3, 3);
 }
 
 static void draw_concat(Draw *d, OpCase *c)
@@ -130,6 +151,65 @@ const OpSuite suites_elementwise[] = {
     {.op = OP_tanh, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -4, 4}}},
     {.op = OP_gelu, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -6, 6}}},
     {.op = OP_silu, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -6, 6}}},
+    {.op = OP_exp, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -4, 4}}},
+    {.op = OP_log, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, 0.1, 4}}},
+    {.op = OP_log1p,
+     .draw = draw_one,
+     .wrt = 1,
+     .fill = {{FILL_RANGE, -0.8, 4}}},
+    {.op = OP_sqrt, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, 0.1, 4}}},
+    {.op = OP_rsqrt,
+     .draw = draw_one,
+     .wrt = 1,
+     .fill = {{FILL_RANGE, 0.1, 4}}},
+    {.op = OP_abs, .draw = draw_one, .wrt = 1, .fill = {{FILL_GAP, 0.01, 2}}},
+    {.op = OP_sin, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -9, 9}}},
+    {.op = OP_cos, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -9, 9}}},
+    {.op = OP_erf, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -3, 3}}},
+    {.op = OP_power,
+     .draw = draw_power,
+     .wrt = 1,
+     .fill = {{FILL_RANGE, 0.2, 3}}},
+    // limits between the two halves of the operand's range, and above it
+    {.op = OP_clamp,
+     .draw = draw_clamp,
+     .wrt = 1,
+     .fill = {{FILL_GAP, 0.01, 2}}},
+    {.op = OP_sign, .draw = draw_one, .fill = {{FILL_CLASS, -1, 1}}},
+    {.op = OP_floor, .draw = draw_one, .fill = {{FILL_RANGE, -4, 4}}},
+    {.op = OP_round, .draw = draw_one, .fill = {{FILL_RANGE, -4, 4}}},
+    // either operand is the larger one, never by less than 0.1
+    {.op = OP_max,
+     .draw = draw_pair,
+     .wrt = 3,
+     .fill = {{FILL_GAP, 1, 2}, {FILL_RANGE, -0.9, 0.9}}},
+    {.op = OP_min,
+     .draw = draw_pair,
+     .wrt = 3,
+     .fill = {{FILL_GAP, 1, 2}, {FILL_RANGE, -0.9, 0.9}}},
+    {.op = OP_pow,
+     .draw = draw_pair,
+     .wrt = 3,
+     .fill = {{FILL_RANGE, 0.2, 3}, {FILL_RANGE, -2, 2}}},
+    // quotients are no whole numbers
+    {.op = OP_mod,
+     .draw = draw_pair,
+     .wrt = 3,
+     .fill = {{FILL_RANGE, 0.2, 0.8}, {FILL_GAP, 1, 2}}},
+    {.op = OP_select,
+     .draw = draw_pair,
+     .wrt = 2,
+     .fill = {{FILL_CLASS, 0, 1}, {FILL_NORMAL, 0, 0}}},
+    {.op = OP_gt,
+     .draw = draw_pair,
+     .fill = {{FILL_CLASS, 0, 2}, {FILL_CLASS, 0, 2}}},
+    {.op = OP_ge,
+     .draw = draw_pair,
+     .fill = {{FILL_CLASS, 0, 2}, {FILL_CLASS, 0, 2}}},
+    {.op = OP_eq,
+     .draw = draw_pair,
+     .fill = {{FILL_CLASS, 0, 2}, {FILL_CLASS, 0, 2}}},
+    {.op = OP_constant, .draw = draw_constant},
     {.op = OP_softmax,
      .draw = draw_one,
      .wrt = 1,

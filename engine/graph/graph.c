@@ -213,7 +213,7 @@ bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
     n->y = y;
 
     // a loss is the mean over the batch: one number
-    n->batched = batched && !(info->flags & LOSS);
+    n->batched = batched && !(info->flags & LOSS) && attr->op != OP_constant;
     return true;
 }
 

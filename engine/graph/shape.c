@@ -57,6 +57,14 @@ SHAPE(same)
     return true;
 }
 
+/* A number: one value for all samples, positions and channels. */
+SHAPE(constant)
+{
+    (void)a, (void)x;
+    y->dim = (Dims){1, 1, 1, 1, 1};
+    return true;
+}
+
 /* Result of a window along each axis: floor((X + lo + hi - span) / s) + 1, span
  * = dil (k - 1) + 1; sets the three spatial extents of *out only. */
 static bool slide(const char *op, const Window *g, Dims in, Dims *out)

@@ -334,9 +334,13 @@ static bool form_layer_norm(Onnx *o, int i, const char *out)
 /* Operators equal to one ONNX operator without attributes, with one or two
  * operands. */
 static const char *const plain[OP_COUNT] = {
-    [OP_add] = "Add",         [OP_sub] = "Sub",   [OP_mul] = "Mul",
-    [OP_div] = "Div",         [OP_relu] = "Relu", [OP_tanh] = "Tanh",
-    [OP_sigmoid] = "Sigmoid",
+    [OP_add] = "Add",         [OP_sub] = "Sub",     [OP_mul] = "Mul",
+    [OP_div] = "Div",         [OP_relu] = "Relu",   [OP_tanh] = "Tanh",
+    [OP_sigmoid] = "Sigmoid", [OP_exp] = "Exp",     [OP_log] = "Log",
+    [OP_sqrt] = "Sqrt",       [OP_abs] = "Abs",     [OP_sin] = "Sin",
+    [OP_cos] = "Cos",         [OP_erf] = "Erf",     [OP_sign] = "Sign",
+    [OP_floor] = "Floor",     [OP_round] = "Round", [OP_max] = "Max",
+    [OP_min] = "Min",         [OP_pow] = "Pow",
 };
 
 static bool form_plain(Onnx *o, int i, const char *out)
@@ -357,6 +361,104 @@ static bool form_scale(Onnx *o, int i, const char *out)
                 onnx_part(o, i, "scaled"));
     onnx_op(o, "Add", y,
             onnx_scalar(o, onnx_part(o, i, "add"), n->attr.scale.add), out);
+    return true;
+}
+
+/* log(1 + x) */
+static bool form_log1p(Onnx *o, int i, const char *out)
+{
+    const char *sum = onnx_op(o, "Add", onnx_operand(o, i, 0, rank_out(o, i)),
+                              onnx_scalar(o, onnx_part(o, i, "one"), 1),
+                              onnx_part(o, i, "sum"));
+    onnx_op(o, "Log", sum, NULL, out);
+    return true;
+}
+
+static bool form_rsqrt(Onnx *o, int i, const char *out)
+{
+    const char *root = onnx_op(o, "Sqrt", onnx_operand(o, i, 0, rank_out(o, i)),
+                               NULL, onnx_part(o, i, "root"));
+    onnx_op(o, "Reciprocal", root, NULL, out);
+    return true;
+}
+
+static bool form_power(Onnx *o, int i, const char *out)
+{
+    onnx_op(o, "Pow", onnx_operand(o, i, 0, rank_out(o, i)),
+            onnx_scalar(o, onnx_part(o, i, "exponent"),
+                        node_of(o, i)->attr.power.exponent),
+            out);
+    return true;
+}
+
+static bool form_clamp(Onnx *o, int i, const char *out)
+{
+    const Attr *a = &node_of(o, i)->attr;
+    const char *in[] = {onnx_operand(o, i, 0, rank_out(o, i)),
+                        onnx_scalar(o, onnx_part(o, i, "min"), a->clamp.min),
+                        onnx_scalar(o, onnx_part(o, i, "max"), a->clamp.max)};
+    onnx_end(o, onnx_begin(o, "Clip", in, 3, out));
+    return true;
+}
+
+/* a - b floor(a / b): ONNX's Mod of floats has the sign of a. */
+static bool form_mod(Onnx *o, int i, const char *out)
+{
+    const char *a = onnx_operand(o, i, 0, rank_out(o, i));
+    const char *b = onnx_operand(o, i, 1, rank_out(o, i));
+    const char *ratio = onnx_op(o, "Div", a, b, onnx_part(o, i, "ratio"));
+    const char *whole =
+        onnx_op(o, "Floor", ratio, NULL, onnx_part(o, i, "whole"));
+    onnx_op(o, "Sub", a, onnx_op(o, "Mul", whole, b, onnx_part(o, i, "below")),
+            out);
+    return true;
+}
+
+/* The name of a value as another type, TensorProto's number of it. */
+static const char *cast(Onnx *o, const char *x, int type, const char *out)
+{
+    const char *in[] = {x};
+    const size_t mark = onnx_begin(o, "Cast", in, 1, out);
+    onnx_attr_int(o, "to", type);
+    onnx_end(o, mark);
+    return out;
+}
+
+enum { ONNX_FLOAT = 1, ONNX_BOOL = 9 };
+
+static bool form_select(Onnx *o, int i, const char *out)
+{
+    const char *condition = onnx_operand(o, i, 0, rank_out(o, i));
+    const char *in[] = {
+        cast(o, condition, ONNX_BOOL, onnx_part(o, i, "condition")),
+        onnx_operand(o, i, 1, rank_out(o, i)),
+        onnx_scalar(o, onnx_part(o, i, "zero"), 0)};
+    onnx_end(o, onnx_begin(o, "Where", in, 3, out));
+    return true;
+}
+
+static bool form_comparison(Onnx *o, int i, const char *out)
+{
+    const int op = node_of(o, i)->attr.op;
+    const char *holds = onnx_op(o,
+                                op == OP_gt   ? "Greater"
+                                : op == OP_ge ? "GreaterOrEqual"
+                                              : "Equal",
+                                onnx_operand(o, i, 0, rank_out(o, i)),
+                                onnx_operand(o, i, 1, rank_out(o, i)),
+                                onnx_part(o, i, "holds"));
+    cast(o, holds, ONNX_FLOAT, out);
+    return true;
+}
+
+static bool form_constant(Onnx *o, int i, const char *out)
+{
+    const int64_t ones[2 + RANK_MAX] = {1, 1, 1, 1, 1};
+    const char *v = onnx_scalar(o, onnx_part(o, i, "value"),
+                                node_of(o, i)->attr.constant.value);
+    onnx_op(o, "Reshape", v,
+            onnx_ints(o, onnx_part(o, i, "ones"), ones, 2 + rank_out(o, i)),
+            out);
     return true;
 }
 
@@ -501,6 +603,29 @@ static Form *const form[OP_COUNT] = {
     [OP_mul] = form_plain,
     [OP_div] = form_plain,
     [OP_scale] = form_scale,
+    [OP_exp] = form_plain,
+    [OP_log] = form_plain,
+    [OP_log1p] = form_log1p,
+    [OP_sqrt] = form_plain,
+    [OP_rsqrt] = form_rsqrt,
+    [OP_abs] = form_plain,
+    [OP_sin] = form_plain,
+    [OP_cos] = form_plain,
+    [OP_erf] = form_plain,
+    [OP_power] = form_power,
+    [OP_clamp] = form_clamp,
+    [OP_sign] = form_plain,
+    [OP_floor] = form_plain,
+    [OP_round] = form_plain,
+    [OP_max] = form_plain,
+    [OP_min] = form_plain,
+    [OP_pow] = form_plain,
+    [OP_mod] = form_mod,
+    [OP_select] = form_select,
+    [OP_gt] = form_comparison,
+    [OP_ge] = form_comparison,
+    [OP_eq] = form_comparison,
+    [OP_constant] = form_constant,
     [OP_concat] = form_concat,
     [OP_slice] = form_slice,
     [OP_pad] = form_pad,

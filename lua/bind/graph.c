@@ -283,39 +283,66 @@ static int node_equal(lua_State *L)
     return 1;
 }
 
-/* a OP b where one may be a number: operators add, sub, mul, div, and with a
- * number scale, y = mul x + add. A number divided by a node is an error. */
-static int arithmetic(lua_State *L, Op op)
+/* Adds an operator of one or two operands (in1 -1: none), without a label. */
+static int add_op(lua_State *L, const Attr *a, int in0, int in1)
 {
-    int in[MAX_IN] = {-1, -1, -1, -1, -1, -1}, out;
-    bool left = lua_type(L, 1) == LUA_TNUMBER;
-    Attr a = op_default(op);
-
-    if (left || lua_type(L, 2) == LUA_TNUMBER) {
-        float v = (float)lua_tonumber(L, left ? 1 : 2);
-        in[0] = check_node(L, left ? 2 : 1);
-        a = op_default(OP_scale);
-        if (op == OP_add) a.scale.add = v;
-        if (op == OP_sub) a.scale.add = left ? v : -v;
-        if (op == OP_sub && left) a.scale.mul = -1;
-        if (op == OP_mul) a.scale.mul = v;
-        if (op == OP_div && left)
-            raise_usage(L, "a number divided by a node is not an operator; "
-                           "divide nodes");
-        if (op == OP_div) a.scale.mul = 1 / v;
-    } else {
-        in[0] = check_node(L, 1);
-        in[1] = check_node(L, 2);
-    }
-
+    const int in[MAX_IN] = {in0, in1, -1, -1, -1, -1};
+    int out;
     const char *where = push_where(L);
-    if (!graph_op(check_graph(L), &a, in, "", where, &out))
+    if (!graph_op(check_graph(L), a, in, "", where, &out))
         return raise_error(L);
-    push_node(L, out);
+    lua_pop(L, 1);
+    return out;
+}
+
+static int push_op(lua_State *L, const Attr *a, int in0, int in1)
+{
+    push_node(L, add_op(L, a, in0, in1));
     return 1;
 }
 
-// The metamethods of nodes: a + b, a - b, a * b, a / b, -a.
+static bool is_number(lua_State *L, int arg)
+{
+    return lua_type(L, arg) == LUA_TNUMBER;
+}
+
+/* The node at `arg`; a number there becomes a constant. */
+static int node_or_constant(lua_State *L, int arg)
+{
+    if (!is_number(L, arg)) return check_node(L, arg);
+    Attr a = op_default(OP_constant);
+    a.constant.value = (float)lua_tonumber(L, arg);
+    // one of the arguments 1 and 2 is a node
+    return add_op(L, &a, check_node(L, 3 - arg), -1);
+}
+
+/* a OP b, where one may be a number. */
+static int binary(lua_State *L, Op op)
+{
+    const Attr a = op_default(op);
+    const int in0 = node_or_constant(L, 1), in1 = node_or_constant(L, 2);
+    return push_op(L, &a, in0, in1);
+}
+
+/* The same of add, sub, mul, div: with a number they are the operator scale, y
+ * = mul x + add, but for a number that is divided. */
+static int arithmetic(lua_State *L, Op op)
+{
+    const bool left = is_number(L, 1);
+    if ((!left && !is_number(L, 2)) || (left && op == OP_div))
+        return binary(L, op);
+    const float v = (float)lua_tonumber(L, left ? 1 : 2);
+    Attr a = op_default(OP_scale);
+    if (op == OP_add) a.scale.add = v;
+    if (op == OP_sub) a.scale.add = left ? v : -v;
+    if (op == OP_sub && left) a.scale.mul = -1;
+    if (op == OP_mul) a.scale.mul = v;
+    if (op == OP_div) a.scale.mul = 1 / v;
+    return push_op(L, &a, check_node(L, left ? 2 : 1), -1);
+}
+
+// The metamethods of nodes: a + b, a - b, a * b, a / b, a ^ b, a % b, a // b,
+// -a.
 static int node_add(lua_State *L)
 {
     return arithmetic(L, OP_add);
@@ -336,6 +363,27 @@ static int node_div(lua_State *L)
     return arithmetic(L, OP_div);
 }
 
+static int node_pow(lua_State *L)
+{
+    if (!is_number(L, 2)) return binary(L, OP_pow);
+    Attr a = op_default(OP_power);
+    a.power.exponent = (float)lua_tonumber(L, 2);
+    return push_op(L, &a, check_node(L, 1), -1);
+}
+
+static int node_mod(lua_State *L)
+{
+    return binary(L, OP_mod);
+}
+
+// as Lua's and Python's: the quotient rounded towards minus infinity
+static int node_idiv(lua_State *L)
+{
+    const Attr floor = op_default(OP_floor);
+    arithmetic(L, OP_div);
+    return push_op(L, &floor, check_node(L, -1), -1);
+}
+
 static int node_unm(lua_State *L)
 {
     // Lua passes the operand twice; the second becomes the factor
@@ -348,14 +396,8 @@ static int node_unm(lua_State *L)
  * the same channels in the same order. */
 static int node_concat(lua_State *L)
 {
-    int in[MAX_IN] = {check_node(L, 1), check_node(L, 2), -1, -1, -1, -1};
-    Attr a = op_default(OP_concat);
-    int out;
-    const char *where = push_where(L);
-    if (!graph_op(check_graph(L), &a, in, "", where, &out))
-        return raise_error(L);
-    push_node(L, out);
-    return 1;
+    const Attr a = op_default(OP_concat);
+    return push_op(L, &a, check_node(L, 1), check_node(L, 2));
 }
 
 /* 1e-05 instead of 9.9999997473788e-06, the value of the float. */
@@ -541,12 +583,19 @@ static int l_length_inputs(lua_State *L)
 void bind_graph(lua_State *L)
 {
     static const luaL_Reg graph[] = {{NULL, NULL}};
-    static const luaL_Reg node[] = {
-        {"__index", node_index},   {"__tostring", node_tostring},
-        {"__eq", node_equal},      {"__add", node_add},
-        {"__sub", node_sub},       {"__mul", node_mul},
-        {"__div", node_div},       {"__unm", node_unm},
-        {"__concat", node_concat}, {NULL, NULL}};
+    static const luaL_Reg node[] = {{"__index", node_index},
+                                    {"__tostring", node_tostring},
+                                    {"__eq", node_equal},
+                                    {"__add", node_add},
+                                    {"__sub", node_sub},
+                                    {"__mul", node_mul},
+                                    {"__div", node_div},
+                                    {"__pow", node_pow},
+                                    {"__mod", node_mod},
+                                    {"__idiv", node_idiv},
+                                    {"__unm", node_unm},
+                                    {"__concat", node_concat},
+                                    {NULL, NULL}};
     static const luaL_Reg functions[] = {{"input", l_input},
                                          {"param", l_param},
                                          {"node_id", node_id},

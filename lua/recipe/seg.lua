@@ -4,6 +4,7 @@ local core = require "seg.core"
 local clusters = require "seg.train.clusters"
 local config = require "seg.recipe.config"
 local data = require "seg.data.data"
+local elementwise = require "seg.recipe.elementwise"
 local group = require "seg.recipe.group"
 local metric = require "seg.evaluate.metric"
 local net = require "seg.recipe.net"
@@ -22,6 +23,8 @@ local seg = {
   clusters = clusters.clusters, search = search.search,
   array = core.array, version = core.version,
 }
+
+for name, f in pairs(elementwise) do seg[name] = f end
 
 -- Low-level interface for tests, notebooks and comparisons --------------------
 

@@ -108,8 +108,8 @@ function seg.search(o) end
 
 -- Nodes -----------------------------------------------------------------------
 
----A value of the network. `a .. b` joins channels, a's first; `+ - * /` work on nodes (extents equal
----or 1) and numbers. A skip connection is a variable. The rank comes from the input: every function
+---A value of the network. `a .. b` joins channels, a's first; `+ - * / ^ % //` work on nodes
+---(extents equal or 1) and numbers. A skip connection is a variable. The rank comes from the input: every function
 ---works in 1-D, 2-D and 3-D. Parameters are called `scope.layer.tensor`, as `enc1.conv2.weight`: the layer
 ---is its kind and a number, or `name`; tensors have the names, shapes and order of PyTorch.
 ---@class seg.node
@@ -127,8 +127,152 @@ function seg.search(o) end
 ---@operator sub(seg.node|number): seg.node
 ---@operator mul(seg.node|number): seg.node
 ---@operator div(seg.node|number): seg.node
+---@operator pow(seg.node|number): seg.node
+---@operator mod(seg.node|number): seg.node
+---@operator idiv(seg.node|number): seg.node
 ---@operator unm: seg.node
 ---@operator concat(seg.node): seg.node
+
+-- Functions of elements -------------------------------------------------------
+-- The gradient of sign, floor, round and the comparisons is 0.
+
+---e to the power of each element.
+---@param x seg.node
+---@return seg.node
+function seg.exp(x) end
+
+---Natural logarithm; of 0 minus infinity, below NaN.
+---@param x seg.node
+---@return seg.node
+function seg.log(x) end
+
+---log(1 + x), exact for small x.
+---@param x seg.node
+---@return seg.node
+function seg.log1p(x) end
+
+---Square root; its gradient at 0 is infinite.
+---@param x seg.node
+---@return seg.node
+function seg.sqrt(x) end
+
+---1 / sqrt(x).
+---@param x seg.node
+---@return seg.node
+function seg.rsqrt(x) end
+
+---Absolute value; gradient 0 at 0.
+---@param x seg.node
+---@return seg.node
+function seg.abs(x) end
+
+---Minus 1, 0 or 1.
+---@param x seg.node
+---@return seg.node
+function seg.sign(x) end
+
+---Sine of an angle in radians.
+---@param x seg.node
+---@return seg.node
+function seg.sin(x) end
+
+---Cosine of an angle in radians.
+---@param x seg.node
+---@return seg.node
+function seg.cos(x) end
+
+---Hyperbolic tangent.
+---@param x seg.node
+---@return seg.node
+function seg.tanh(x) end
+
+---1 / (1 + exp(-x)).
+---@param x seg.node
+---@return seg.node
+function seg.sigmoid(x) end
+
+---x where it is above 0, else 0.
+---@param x seg.node
+---@return seg.node
+function seg.relu(x) end
+
+---The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.
+---@param x seg.node
+---@return seg.node
+function seg.erf(x) end
+
+---The largest whole number that is not above x.
+---@param x seg.node
+---@return seg.node
+function seg.floor(x) end
+
+---The nearest whole number; halves go to the even one, as in PyTorch.
+---@param x seg.node
+---@return seg.node
+function seg.round(x) end
+
+---The larger of two; where they are equal each gets half of the gradient.
+---@param a seg.node|number
+---@param b seg.node|number one of the two is a node
+---@return seg.node
+function seg.max(a, b) end
+
+---The smaller of two; where they are equal each gets half of the gradient.
+---@param a seg.node|number
+---@param b seg.node|number
+---@return seg.node
+function seg.min(a, b) end
+
+---x limited to `low` .. `high`; either may be nil. With two numbers the gradient is 1 at a limit.
+---@param x seg.node
+---@param low? seg.node|number
+---@param high? seg.node|number
+---@return seg.node
+function seg.clamp(x, low, high) end
+
+---1 where a > b, else 0; 0 for NaN, as all comparisons but `ne`.
+---@param a seg.node|number
+---@param b seg.node|number
+---@return seg.node
+function seg.gt(a, b) end
+
+---1 where a >= b, else 0.
+---@param a seg.node|number
+---@param b seg.node|number
+---@return seg.node
+function seg.ge(a, b) end
+
+---1 where a < b, else 0.
+---@param a seg.node|number
+---@param b seg.node|number
+---@return seg.node
+function seg.lt(a, b) end
+
+---1 where a <= b, else 0.
+---@param a seg.node|number
+---@param b seg.node|number
+---@return seg.node
+function seg.le(a, b) end
+
+---1 where a and b are equal, else 0.
+---@param a seg.node|number
+---@param b seg.node|number
+---@return seg.node
+function seg.eq(a, b) end
+
+---1 where a and b differ, else 0; 1 for NaN.
+---@param a seg.node|number
+---@param b seg.node|number
+---@return seg.node
+function seg.ne(a, b) end
+
+---a where the condition is not 0, else b. What is not taken may be infinite or NaN, also in the
+---gradient of a and b themselves.
+---@param condition seg.node
+---@param a seg.node|number
+---@param b seg.node|number
+---@return seg.node
+function seg.where(condition, a, b) end
 
 ---One number for all axes, or a list with one for each.
 ---@alias seg.extent integer|integer[]

@@ -327,8 +327,11 @@ TEST(mul_has_the_bits_of_the_plain_loops)
 
 TEST(activation_keeps_nan)
 {
-    static const Op ops[] = {OP_relu, OP_leaky_relu, OP_sigmoid, OP_tanh,
-                             OP_gelu, OP_silu,       OP_softmax};
+    static const Op ops[] = {
+        OP_relu,    OP_leaky_relu, OP_sigmoid, OP_tanh,  OP_gelu,  OP_silu,
+        OP_softmax, OP_exp,        OP_log,     OP_log1p, OP_sqrt,  OP_rsqrt,
+        OP_abs,     OP_sin,        OP_cos,     OP_erf,   OP_power, OP_clamp,
+        OP_sign,    OP_floor,      OP_round};
     const double x[1] = {NAN};
     Arena mem = {0};
 
@@ -342,6 +345,59 @@ TEST(activation_keeps_nan)
             test_failed(__FILE__, __LINE__, "%s of NaN on %s is %g",
                         op_info[ops[i / 2]].name, given_backend(i % 2)->name,
                         out.y[0]);
+    }
+    arena_release(&mem);
+}
+
+/* Two operands of which one is NaN: maximum, minimum and the others are NaN;
+ * comparisons are 0; a select of the other operand is that operand. */
+TEST(functions_of_nan)
+{
+    static const struct {
+        Op op;
+        bool first, second; // is the result NaN with NaN as this operand?
+    } rows[] = {{OP_max, true, true},  {OP_min, true, true},
+                {OP_pow, true, true},  {OP_mod, true, true},
+                {OP_gt, false, false}, {OP_ge, false, false},
+                {OP_eq, false, false}, {OP_select, false, true}};
+    Arena mem = {0};
+
+    for (size_t i = 0; i < 4 * sizeof rows / sizeof *rows; i++) {
+        OpValues out;
+        const double x[2] = {i % 2 ? NAN : 3, i % 2 ? 3 : NAN};
+        OpCase c = {.attr = op_default(rows[i / 4].op), .rank = 0};
+        c.x[0] = c.x[1] = (Dims){1, 1, 1, 1, 1};
+        given_run(given_backend(i / 2 % 2), &c,
+                  (const double *[MAX_IN]){&x[0], &x[1]}, NULL, &mem, &out);
+        EXPECT_INT(isnan(out.y[0]),
+                   i % 2 ? rows[i / 4].first : rows[i / 4].second);
+    }
+    arena_release(&mem);
+}
+
+/* Gradients at kinks: at equal operands half for each, at the limits of a
+ * clamp 1, of abs at 0 none, as PyTorch has them. */
+TEST(functions_at_kinks)
+{
+    const double one[1] = {1}, zero[1] = {0};
+    const double *const same[MAX_IN] = {one, one}, *const none[MAX_IN] = {zero};
+    Arena mem = {0};
+    for (int i = 0; i < 2; i++) {
+        OpValues out;
+        OpCase c = {.attr = op_default(OP_max), .rank = 0, .wrt = 3};
+        c.x[0] = c.x[1] = (Dims){1, 1, 1, 1, 1};
+        given_run(given_backend(i), &c, same, one, &mem, &out);
+        EXPECT(out.dx[0][0] == 0.5 && out.dx[1][0] == 0.5);
+        c.attr = op_default(OP_min);
+        given_run(given_backend(i), &c, same, one, &mem, &out);
+        EXPECT(out.dx[0][0] == 0.5 && out.dx[1][0] == 0.5);
+        c.x[1] = (Dims){0}, c.wrt = 1;
+        c.attr = op_default(OP_clamp); // 0 .. 1
+        given_run(given_backend(i), &c, same, one, &mem, &out);
+        EXPECT(out.dx[0][0] == 1);
+        c.attr = op_default(OP_abs);
+        given_run(given_backend(i), &c, none, one, &mem, &out);
+        EXPECT(out.dx[0][0] == 0);
     }
     arena_release(&mem);
 }

@@ -144,6 +144,28 @@ local forms = {
   gelu = { function(x) return nn.gelu(x) end },
   silu = { cv = true, function(x) return nn.silu(x) end },
   softmax = { cv = true, function(x) return nn.softmax(x) end },
+  exp = { function(x) return seg.exp(x) end },
+  log = { function(x) return seg.log(seg.abs(x) + 0.1) end },
+  log1p = { function(x) return seg.log1p(seg.abs(x)) end },
+  sqrt = { function(x) return seg.sqrt(seg.abs(x)) end },
+  rsqrt = { function(x) return seg.rsqrt(seg.abs(x) + 0.1) end },
+  sine = { function(x) return seg.sin(3 * x) + seg.cos(x) end },
+  erf = { function(x) return seg.erf(x) end },
+  power = { function(x) return x ^ 2 + seg.abs(x) ^ 1.5 end },
+  clamp = { function(x) return seg.clamp(x, -0.5, 0.7) end },
+  whole = { function(x) return seg.sign(x) + seg.floor(5 * x) + seg.round(7 * x) end },
+  max = { function(x) return seg.max(x, seg.sin(x)) + seg.max(x, 0.3) end },
+  min = { function(x) return seg.min(x, seg.sin(x)) + seg.min(0.3, x) end },
+  pow = { function(x) return (seg.abs(x) + 0.1) ^ x + 2 ^ x end },
+  mod = { function(x) return x % 0.7 + 3 % (x * x + 0.2) + x // 0.3 end },
+  where = { function(x)
+    return seg.where(seg.gt(x, 0.2), x, seg.where(seg.le(x, seg.sin(x)), seg.log(x), -1))
+  end },
+  comparison = { function(x)
+    return seg.gt(x, 0.2) + 2 * seg.ge(x, 0.5) + 4 * seg.eq(seg.floor(x), -1)
+      + 8 * seg.lt(x, 0) + 16 * seg.ne(seg.floor(x), 0)
+  end },
+  ratio = { function(x) return 1 / (x * x + 1) end },
   mask_length = { from = 1, to = 1, function(x) return nn.mask_length(x, length_of(x)) end },
   mean_of_length = { from = 1, to = 1, function(x) return op.global_avgpool(x, length_of(x)) end },
   most_of_length = { from = 1, to = 1, function(x)

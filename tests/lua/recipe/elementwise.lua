@@ -1,0 +1,175 @@
+-- elementwise.lua -- functions of the elements of nodes: values, broadcasting, numbers as operands,
+-- gradients through a composite loss, mistakes.
+
+local t = dofile("tests/support/harness.lua")
+local seg = require "seg"
+local nn, array, optim = seg.nn, seg.array, seg.optim
+
+local made = 0
+
+-- An input of 6 numbers along w.
+local function input()
+  made = made + 1
+  return nn.input("x" .. made, { c = 1, w = 6 })
+end
+
+-- The elements of a node for these numbers as the input `x`.
+local function run(x, node, numbers)
+  local a = array.zeros { 1, 1, #numbers }
+  for i, v in ipairs(numbers) do a:set(v, 1, 1, i) end
+  local out = seg.model { outputs = { y = node } }:run({ [x.name] = a }).y
+  local list = {}
+  for i = 1, #numbers do list[i] = out:get(1, 1, i) end
+  return list
+end
+
+-- Checks that f of a node and f of numbers are the same. f(v, seg) works on both: of numbers
+-- `lib` has functions of numbers.
+local function agrees(what, numbers, f, lib)
+  local x = input()
+  local got = run(x, f(x, seg), numbers)
+  for i, v in ipairs(numbers) do
+    local want = f(v, lib)
+    t.check(math.abs(got[i] - want) <= 1e-6 * math.max(1, math.abs(want)),
+            string.format("%s of %g is %.9g, want %.9g", what, v, got[i], want))
+  end
+end
+
+local function bit(holds) return holds and 1 or 0 end
+
+local numbers_of = {
+  exp = math.exp, log = math.log, sqrt = math.sqrt, abs = math.abs, sin = math.sin, cos = math.cos,
+  floor = math.floor,
+  log1p = function(v) return math.log(1 + v) end,
+  rsqrt = function(v) return 1 / math.sqrt(v) end,
+  sign = function(v) return v > 0 and 1 or v < 0 and -1 or 0 end,
+  tanh = function(v) return (math.exp(2 * v) - 1) / (math.exp(2 * v) + 1) end,
+  sigmoid = function(v) return 1 / (1 + math.exp(-v)) end,
+  relu = function(v) return math.max(v, 0) end,
+  round = function(v)
+    local low = math.floor(v)
+    if v - low ~= 0.5 then return math.floor(v + 0.5) end
+    return low % 2 == 0 and low or low + 1
+  end,
+  max = math.max, min = math.min,
+  clamp = function(v, low, high) return math.min(math.max(v, low), high) end,
+  gt = function(a, b) return bit(a > b) end, ge = function(a, b) return bit(a >= b) end,
+  lt = function(a, b) return bit(a < b) end, le = function(a, b) return bit(a <= b) end,
+  eq = function(a, b) return bit(a == b) end, ne = function(a, b) return bit(a ~= b) end,
+  where = function(c, a, b) return c ~= 0 and a or b end,
+}
+
+local any, above_0 = { -2.5, -0.5, 0, 0.5, 1.5, 3 }, { 0.1, 0.5, 1, 1.7, 2, 9 }
+
+t.test("functions of one operand", function()
+  for _, name in ipairs { "exp", "abs", "sign", "sin", "cos", "tanh", "sigmoid", "relu", "floor",
+                          "round" } do
+    agrees(name, any, function(v, lib) return lib[name](v) end, numbers_of)
+  end
+  for _, name in ipairs { "log", "log1p", "sqrt", "rsqrt" } do
+    agrees(name, above_0, function(v, lib) return lib[name](v) end, numbers_of)
+  end
+  local x = input() -- the error function at 0.5, from tables
+  t.near(run(x, seg.erf(x), { 0.5, 0, 0, 0, 0, 0 })[1], 0.5204998778, 1e-7)
+end)
+
+t.test("functions of two operands, one a number", function()
+  for _, name in ipairs { "max", "min", "gt", "ge", "lt", "le", "eq", "ne" } do
+    agrees(name, any, function(v, lib) return lib[name](v, 0.5) end, numbers_of)
+    agrees(name, any, function(v, lib) return lib[name](0.5, v) end, numbers_of)
+    agrees(name, any, function(v, lib) return lib[name](v, v * v) end, numbers_of)
+  end
+  agrees("clamp", any, function(v, lib) return lib.clamp(v, -1, 1) end, numbers_of)
+  agrees("clamp of nodes", any, function(v, lib) return lib.clamp(v, v * 0 - 1, v * v) end,
+         numbers_of)
+end)
+
+t.test("operators of nodes and numbers", function()
+  agrees("x ^ 2", any, function(v) return v ^ 2 end)
+  agrees("x ^ 3", any, function(v) return v ^ 3 end)
+  agrees("x ^ 0.5", above_0, function(v) return v ^ 0.5 end)
+  agrees("2 ^ x", any, function(v) return 2 ^ v end)
+  agrees("x ^ x", above_0, function(v) return v ^ v end)
+  agrees("1 / x", above_0, function(v) return 1 / v end)
+  for _, b in ipairs { 0.75, -0.75 } do
+    agrees("x % b", any, function(v) return v % b end)
+    agrees("x // b", any, function(v) return v // b end)
+    agrees("b % x", above_0, function(v) return b % v end)
+    agrees("b // x", above_0, function(v) return b // v end)
+  end
+  agrees("all", above_0, function(v, lib)
+    return lib.clamp(lib.exp(-(v * v)) * lib.sigmoid(v) + lib.sqrt(lib.abs(v - 1)), 0, 2)
+  end, numbers_of)
+end)
+
+t.test("where takes nothing of what it does not choose", function()
+  local x = input()
+  local got = run(x, seg.where(seg.gt(x, 0), seg.log(x), 7), { -1, 0, 1, 2, 1, 1 })
+  t.equal(got[1], 7)
+  t.equal(got[2], 7)
+  t.equal(got[3], 0)
+  t.near(got[4], math.log(2), 1e-6)
+  agrees("where", any, function(v, lib) return lib.where(lib.gt(v, 0), v, 0) end, numbers_of)
+end)
+
+t.test("extents of 1 are repeated", function()
+  local x = nn.input("wide", { c = 3, w = 2 })
+  local y = seg.max(x, nn.global_pool(x))
+  t.equal(table.concat(y.shape, "x"), "1x3x2")
+  local a = array.zeros { 1, 3, 2 }
+  for c = 1, 3 do a:set(c, 1, c, 1) end
+  local out = seg.model { outputs = { y = y } }:run({ wide = a }).y
+  for c = 1, 3 do
+    t.equal(out:get(1, c, 1), c)
+    t.equal(out:get(1, c, 2), c / 2)
+  end
+end)
+
+-- Smooth L1 by hand is nn.huber, and so are its gradients: the weights after a step are the same.
+t.test("a loss of functions trains as the operator does", function()
+  local function weights(loss_of)
+    made = made + 1
+    local name = "in" .. made
+    local x = nn.input(name, { c = 2, w = 8 })
+    local y = nn.conv(x, 1, 3, { name = "conv" .. made, bias = false })
+    local target = nn.input(name .. "t", { c = 1, w = 8 })
+    local step = seg.step { loss = loss_of(y, target), optim = optim.sgd { lr = 0.5 }, seed = 1 }
+    local a, b = array.zeros { 2, 2, 8 }, array.zeros { 2, 1, 8 }
+    for n = 1, 2 do
+      for w = 1, 8 do
+        for c = 1, 2 do a:set(math.sin(n + 3 * c + w), n, c, w) end
+        b:set(3 * math.cos(n * w), n, 1, w)
+      end
+    end
+    local w = array.zeros { 1, 2, 3 }
+    for c = 1, 2 do for k = 1, 3 do w:set(0.1 * c - 0.2 * k, 1, c, k) end end
+    step:set("conv" .. made .. ".weight", w)
+    step:run { [name] = a, [name .. "t"] = b }
+    local list = {}
+    w = step:get("conv" .. made .. ".weight")
+    for c = 1, 2 do for k = 1, 3 do list[#list + 1] = w:get(1, c, k) end end
+    return list
+  end
+  local want = weights(function(y, target) return nn.huber(y, target) end)
+  local got = weights(function(y, target)
+    local e = seg.abs(y - target)
+    return nn.mae(seg.where(seg.le(e, 1), 0.5 * e ^ 2, e - 0.5), target * 0)
+  end)
+  for i, v in ipairs(want) do t.near(got[i], v, 1e-6) end
+end)
+
+t.test("mistakes are named", function()
+  local x, y = input(), nn.input("other", { c = 1, w = 5 })
+  t.raises(function() return seg.max(x, y) end, "max: shapes")
+  t.raises(function() return seg.exp(3) end,
+           "seg.exp: the operand must be a node of the network, got number; for numbers alone")
+  t.raises(function() return seg.max(1, 2) end, "must be a node of the network, got number")
+  t.raises(function() return seg.max(x, "1") end, "a node of the network or a number, got string")
+  t.raises(function() return seg.clamp(x) end, "give a lower or an upper limit")
+  t.raises(function() return seg.clamp(x, 2, 1) end,
+           "the lower limit, 2, is above the upper one, 1")
+  t.raises(function() return x ^ {} end, "must be a node of the network, got table")
+  t.raises(function() return seg.min(x, 1 / 0) end, "value")
+end)
+
+t.finish()
