@@ -1,5 +1,5 @@
 /* broadcast.c -- functions of two operands with equal extents or 1; add, sub,
- * mul, div.
+ * mul, div; sums over axes.
  *
  * A gradient is a sum over the axes along which its operand was broadcast. Each
  * element of it belongs to one task, which reads the rows of dy in memory
@@ -122,6 +122,64 @@ bool KERNEL(broadcast_bwd)(const Call *c, GradFn *const grad[2])
     }
     return true;
 }
+
+// -- sums over axes ----------------------------------------------------------
+
+/* The factor of a sum: 1, or for a mean 1 / the number of its terms. */
+static double share_of(const Call *c, const Tensor *sums)
+{
+    const int64_t terms = numel(c->x[0]->dim) / numel(sums->dim);
+    return c->attr->sum.mean ? 1 / (double)terms : 1;
+}
+
+/* A sum is the gradient of an operand of add that is repeated along the axes
+ * of the sum; `sums` has that operand's extents. */
+static double sum_grad(double dy, double a, double b)
+{
+    (void)a, (void)b;
+    return dy;
+}
+
+bool KERNEL(sum_fwd)(const Call *c)
+{
+    GradFn *const grad[2] = {sum_grad, sum_grad};
+    const Attr add = op_default(OP_add);
+    Tensor x = *c->x[0], sums = *c->y;
+    sums.dim = op_sum_dims(c->attr, x.dim);
+    Call of = {.attr = &add, .y = &x, .dy = &x, .dx = {&sums}, .fresh = 1};
+    of.dev = c->dev;
+    if (!KERNEL(broadcast_bwd)(&of, grad)) return false;
+    const double share = share_of(c, &sums);
+    real *y = values(&sums);
+    for (int64_t i = 0; share != 1 && i < numel(sums.dim); i++)
+        y[i] = (real)(y[i] * share);
+    return true;
+}
+
+static void sum_grad_rows(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    Tensor sums = *c->dy;
+    sums.dim = op_sum_dims(c->attr, c->x[0]->dim);
+    const View dy = view_of(&sums, c->x[0]->dim);
+    const int64_t n = c->x[0]->dim.c;
+    const double share = share_of(c, &sums);
+    for (int64_t row = from; row < to; row++) {
+        const real *g = view_row(&dy, row);
+        real *dx = values(c->dx[0]) + row * n;
+        for (int64_t i = 0; i < n; i++)
+            put(dx + i, share * g[i * dy.step], is_fresh(c, 0));
+    }
+}
+
+bool KERNEL(sum_bwd)(const Call *c)
+{
+    const Dims s = c->x[0]->dim;
+    if (c->dx[0]) range_run(c, rows(s), s.c, sum_grad_rows, (void *)c);
+    return true;
+}
+
+// -- the four operators ------------------------------------------------------
 
 // a quotient's second gradient is -dy y / b, written with the kept operands
 BROADCAST(add, a + b, dy, dy)

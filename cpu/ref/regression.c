@@ -1,4 +1,5 @@
-/* regression.c -- mean absolute error, mean squared error and Huber loss.
+/* regression.c -- mean absolute error, mean squared error and Huber loss; the
+ * mean of a tensor.
  *
  * e = x - t in double. The absolute value has no derivative at 0; it is 0 here,
  * as in PyTorch, so that a voxel that is exactly right stays. Mean, mask and
@@ -48,6 +49,20 @@ static double huber_grad(const Attr *a, double x, double t)
     return e > delta ? delta : e < -delta ? -delta : e;
 }
 
+// x, whatever the target
+static double mean_value(const Attr *a, double x, double t)
+{
+    (void)a, (void)t;
+    return x;
+}
+
+static double mean_grad(const Attr *a, double x, double t)
+{
+    (void)a, (void)x, (void)t;
+    return 1;
+}
+
 MEAN_LOSS(mae)
 MEAN_LOSS(mse)
 MEAN_LOSS(huber)
+MEAN_LOSS(mean)

@@ -108,6 +108,8 @@ static unsigned narrow(const Call *c)
     case OP_huber:
     case OP_overlap:
     case OP_constant:
+    case OP_sum: // its y may have channels that are no multiple of 4
+    case OP_mean:
     case OP_COUNT:
         return 0;
     } // no default: the compiler names an operator without a case

@@ -394,7 +394,75 @@ template <class F> bool backward(const Call *c, const F &f)
                                 : backward_as<F, F32>(c, f);
 }
 
+// -- sums over axes ----------------------------------------------------------
+
+/* A sum is the gradient of an operand of add that is repeated along the axes of
+ * the sum. share: 1, or for a mean 1 / the number of terms. */
+struct Shares {
+    static constexpr bool reads = false;
+    float share;
+    __device__ float part(int, float dy, float, float) const
+    {
+        return dy * share;
+    }
+};
+
+/* dx (a) (+)= share times the gradient of the sum (b). */
+struct Spread {
+    float share;
+    bool fresh;
+    __device__ float value(float a, float b) const
+    {
+        return fresh ? b * share : a + b * share;
+    }
+};
+
+float share_of(const Call *c, const Tensor &sums)
+{
+    const int64_t terms = numel(c->x[0]->dim) / numel(sums.dim);
+    return c->attr->sum.mean ? 1 / (float)terms : 1;
+}
+
+/* The sum as a gradient: sums = dx[0] of an operand that is broadcast to x. */
+Call sum_call(const Call *c, Tensor *sums)
+{
+    Call of = *c;
+    *sums = *c->y;
+    sums->dim = op_sum_dims(c->attr, c->x[0]->dim);
+    of.x[0] = of.dx[0] = sums, of.x[1] = of.dx[1] = NULL;
+    of.y = of.dy = (Tensor *)c->x[0], of.fresh = 1;
+    return of;
+}
+
 } // namespace
+
+extern "C" Space cuda_sum_space(const Call *c)
+{
+    Space s = {};
+    Tensor sums;
+    const Call of = sum_call(c, &sums);
+    s.fwd = parts_bytes(&of, 0);
+    return s;
+}
+
+extern "C" bool cuda_sum_fwd(const Call *c)
+{
+    Tensor sums;
+    const Call of = sum_call(c, &sums);
+    return countable(c, rows(c->x[0]->dim)) &&
+           gradient<Shares, F32>(&of, Shares{share_of(c, sums)}, {}, 0);
+}
+
+extern "C" bool cuda_sum_bwd(const Call *c)
+{
+    if (!c->dx[0]) return true;
+    Tensor dy = *c->dy;
+    dy.dim = op_sum_dims(c->attr, c->x[0]->dim);
+    Call of = *c;
+    of.x[0] = of.y = c->dx[0], of.x[1] = &dy;
+    return forward_as<Spread, F32>(&of,
+                                   Spread{share_of(c, dy), is_fresh(c, 0)});
+}
 
 #define ROW(name, F)                         \
     Space cuda_##name##_space(const Call *c) \

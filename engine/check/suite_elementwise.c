@@ -69,6 +69,25 @@ static void draw_clamp(Draw *d, OpCase *c)
     c->attr.clamp.max = draw_bool(d) ? 0.005f : 5;
 }
 
+static void draw_sum(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    int32_t *flag = &c->attr.sum.d;
+    for (int i = 0; i < 6; i++) flag[i] = draw_bool(d);
+}
+
+/* Some terms, many terms, several partial sums (cuda/ops/broadcast.cu). */
+static void draw_long_sum(Draw *d, OpCase *c)
+{
+    c->rank = 2;
+    c->x[0] =
+        (Dims){draw_int(d, 1, 2), 1, draw_int(d, 1, 3),
+               draw_edge(d, PICK(d, 64, 2048, 4096)), PICK(d, 1, 3, 32, 33)};
+    c->attr.sum.w = 1;
+    c->attr.sum.h = draw_bool(d), c->attr.sum.c = draw_bool(d);
+    c->attr.sum.mean = draw_bool(d), c->attr.sum.drop = draw_bool(d);
+}
+
 static void draw_constant(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
@@ -210,6 +229,12 @@ const OpSuite suites_elementwise[] = {
      .draw = draw_pair,
      .fill = {{FILL_CLASS, 0, 2}, {FILL_CLASS, 0, 2}}},
     {.op = OP_constant, .draw = draw_constant},
+    {.op = OP_sum, .draw = draw_sum, .wrt = 1},
+    {.note = "many terms",
+     .op = OP_sum,
+     .draw = draw_long_sum,
+     .wrt = 1,
+     .cases = 12},
     {.op = OP_softmax,
      .draw = draw_one,
      .wrt = 1,

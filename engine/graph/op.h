@@ -52,6 +52,16 @@ typedef struct AttrInfo {
     Range range;
 } AttrInfo;
 
+/* The extents of a sum over the axes of its attributes, which become 1. */
+static inline Dims op_sum_dims(const Attr *a, Dims s)
+{
+    if (a->sum.d) s.d = 1;
+    if (a->sum.h) s.h = 1;
+    if (a->sum.w) s.w = 1;
+    if (a->sum.c) s.c = 1;
+    return s;
+}
+
 /* The error bound of an operator against ref: see docs/numerics.md. */
 typedef enum Bound { BOUND_dot, BOUND_ulp, BOUND_exact, BOUND_nmse } Bound;
 

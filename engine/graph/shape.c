@@ -57,6 +57,25 @@ SHAPE(same)
     return true;
 }
 
+/* Sums over some axes. Extents that stay keep their order, so the elements of a
+ * result without the others have the same places in memory. */
+SHAPE(sum)
+{
+    const int flag[3] = {a->sum.d, a->sum.h, a->sum.w};
+    y->dim = op_sum_dims(a, x[0].dim);
+    if (!a->sum.drop || y->rank < 1) return true;
+    Dims kept = y->dim;
+    int rank = 0;
+    kept.d = kept.h = kept.w = 1;
+    for (int i = 2; i >= 3 - y->rank; i--) {
+        if (flag[i]) continue;
+        *axis(&kept, 2 - rank) = *axis(&y->dim, i);
+        rank++;
+    }
+    y->dim = kept, y->rank = rank;
+    return true;
+}
+
 /* A number: one value for all samples, positions and channels. */
 SHAPE(constant)
 {

@@ -451,6 +451,38 @@ static bool form_comparison(Onnx *o, int i, const char *out)
     return true;
 }
 
+/* The axes of the result are those of the operand, or without the summed
+ * spatial ones; sums over channels keep an axis of 1. */
+static bool form_sum(Onnx *o, int i, const char *out)
+{
+    const Attr *a = &node_of(o, i)->attr;
+    const int rank = rank_in(o, i), flag[3] = {a->sum.d, a->sum.h, a->sum.w};
+    int64_t axes[1 + RANK_MAX], gone[RANK_MAX];
+    int count = 0, dropped = 0;
+    if (a->sum.c) axes[count++] = 1;
+    for (int k = 0; k < rank; k++) {
+        if (!flag[3 - rank + k]) continue;
+        axes[count++] = 2 + k;
+        if (a->sum.drop) gone[dropped++] = 2 + k;
+    }
+    const char *x = onnx_operand(o, i, 0, rank);
+    if (!count) {
+        onnx_op(o, "Identity", x, NULL, out);
+        return true;
+    }
+    const char *kept = dropped ? onnx_part(o, i, "kept") : out;
+    const char *in[] = {x, onnx_ints(o, onnx_part(o, i, "axes"), axes, count)};
+    const size_t mark = onnx_begin(o, a->sum.mean ? "ReduceMean" : "ReduceSum",
+                                   in, a->sum.mean ? 1 : 2, kept);
+    if (a->sum.mean) onnx_attr_ints(o, "axes", axes, count);
+    onnx_attr_int(o, "keepdims", 1);
+    onnx_end(o, mark);
+    if (dropped)
+        onnx_op(o, "Squeeze", kept,
+                onnx_ints(o, onnx_part(o, i, "gone"), gone, dropped), out);
+    return true;
+}
+
 static bool form_constant(Onnx *o, int i, const char *out)
 {
     const int64_t ones[2 + RANK_MAX] = {1, 1, 1, 1, 1};
@@ -626,6 +658,7 @@ static Form *const form[OP_COUNT] = {
     [OP_ge] = form_comparison,
     [OP_eq] = form_comparison,
     [OP_constant] = form_constant,
+    [OP_sum] = form_sum,
     [OP_concat] = form_concat,
     [OP_slice] = form_slice,
     [OP_pad] = form_pad,

@@ -496,6 +496,7 @@ static bool push_target(lua_State *L, const Graph *g, const Node *n)
     const Op op = n->attr.op;
     if (n->kind != NODE_OP) return false;
     if (!(op_info[op].flags & LOSS) && op != OP_overlap) return false;
+    if (op == OP_mean) return false; // its second operand is not read
     const Node *truth = &g->node[n->in[1]];
     if (truth->kind != NODE_INPUT) return false;
     lua_createtable(L, 0, 6);

@@ -1,4 +1,5 @@
--- elementwise.lua -- functions of the elements of nodes: seg.exp, seg.max, seg.where and so on.
+-- elementwise.lua -- functions of nodes: seg.exp, seg.max, seg.where and so on, element by element;
+-- sums and means over axes.
 --
 -- Each is one operator or a few (engine/graph/elementwise.def). Where two operands are given,
 -- their extents are equal or 1, and one of the two may be a number.
@@ -81,6 +82,68 @@ function M.where(condition, a, b)
   local taken = op.select(condition, node(a, condition))
   if b == 0 then return taken end
   return taken + op.select(M.eq(condition, 0), node(b, condition))
+end
+
+-- Sums and means ---------------------------------------------------------------
+
+local AXES = { [-2] = {}, [-1] = { "c" }, [0] = { "c" }, { "c", "w" }, { "c", "h", "w" },
+               { "c", "d", "h", "w" } }
+
+-- The flags of the operator sum from the options of seg.NAME.
+local function flags(name, x, o)
+  local attrs = { drop = not o.keep }
+  if type(o.axes) ~= "table" or #o.axes == 0 then
+    fail("usage", 'seg.%s: axes must be a list as { "h", "w" }, got %s', name, tostring(o.axes))
+  end
+  for _, axis in ipairs(o.axes) do
+    local known = false
+    for _, own in ipairs(AXES[x.rank]) do known = known or own == axis end
+    if axis == "n" then
+      fail("usage", "seg.%s: axis n is the batch: seg.mean without axes has the mean over all, and a "
+           .. "batch may come in parts, so there is no sum over it", name)
+    elseif not known then
+      fail("usage", "seg.%s: there is no axis %s in %s of %s; axes: %s", name, tostring(axis),
+           tostring(x), x.where, table.concat(AXES[x.rank], " "))
+    elseif attrs[axis] then
+      fail("usage", "seg.%s: axis %s is given twice", name, axis)
+    end
+    attrs[axis] = true
+  end
+  return attrs
+end
+
+function M.sum(x, o)
+  check("sum", x)
+  o = util.options("seg.sum", o, { axes = util.none, keep = false })
+  if o.axes == nil then
+    fail("usage", 'seg.sum: give axes, as { axes = { "h", "w" } }; over everything there is seg.mean '
+         .. "only, as a batch may come in parts")
+  end
+  return op.sum(x, flags("sum", x, o))
+end
+
+function M.mean(x, o)
+  check("mean", x)
+  o = util.options("seg.mean", o, { axes = util.none, keep = false, mask = util.none,
+                                    weight = util.none })
+  if o.axes == nil then
+    if o.keep then fail("usage", "seg.mean: keep goes with axes") end
+    return op.mean(x, x, o.mask, o.weight)
+  end
+  if o.mask ~= nil or o.weight ~= nil then
+    fail("usage", "seg.mean: mask and weight are for the mean over everything, without axes")
+  end
+  local attrs = flags("mean", x, o)
+  attrs.mean = true
+  return op.sum(x, attrs)
+end
+
+-- Two passes, so that a mean that is large beside the deviation costs no digits.
+function M.var(x, o)
+  check("var", x)
+  o = util.options("seg.var", o, { axes = util.none, keep = false })
+  local e = x - M.mean(x, { axes = o.axes, keep = true })
+  return M.mean(e * e, { axes = o.axes, keep = o.keep })
 end
 
 return M

@@ -274,6 +274,39 @@ function seg.ne(a, b) end
 ---@return seg.node
 function seg.where(condition, a, b) end
 
+---@class seg.sum.options
+---@field axes ("c"|"d"|"h"|"w")[] the axes to sum over
+---@field keep? boolean = false; keeps the axes with extent 1
+
+---Sum over axes. An axis of channels stays, with one channel. Over the batch there is seg.mean.
+---@param x seg.node
+---@param o seg.sum.options
+---@return seg.node
+function seg.sum(x, o) end
+
+---@class seg.mean.options
+---@field axes? ("c"|"d"|"h"|"w")[] default: everything, batch included: one number, a loss
+---@field keep? boolean = false; keeps the axes with extent 1
+---@field mask? seg.node 1 where an element counts; the mean over none is 0, with gradient 0
+---@field weight? seg.node factor of each element
+
+---Mean over axes, or over everything: then it is a loss or a part of one. It is the mean of each part
+---of a batch if the batch comes in parts (accumulate, ranks).
+---@param x seg.node
+---@param o? seg.mean.options
+---@return seg.node
+function seg.mean(x, o) end
+
+---@class seg.var.options
+---@field axes ("c"|"d"|"h"|"w")[]
+---@field keep? boolean = false
+
+---Variance over axes: the mean squared distance to the mean.
+---@param x seg.node
+---@param o seg.var.options
+---@return seg.node
+function seg.var(x, o) end
+
 ---One number for all axes, or a list with one for each.
 ---@alias seg.extent integer|integer[]
 

@@ -166,6 +166,12 @@ local forms = {
       + 8 * seg.lt(x, 0) + 16 * seg.ne(seg.floor(x), 0)
   end },
   ratio = { function(x) return 1 / (x * x + 1) end },
+  sum = { function(x) return seg.sum(x, { axes = { "c" } }) end },
+  sum_along_w = { from = 1, function(x) return seg.sum(x, { axes = { "w" } }) end },
+  mean_kept = { from = 1, function(x)
+    return x - seg.mean(x, { axes = { "w", "c" }, keep = true })
+  end },
+  variance = { from = 2, function(x) return seg.var(x, { axes = { "h" } }) end },
   mask_length = { from = 1, to = 1, function(x) return nn.mask_length(x, length_of(x)) end },
   mean_of_length = { from = 1, to = 1, function(x) return op.global_avgpool(x, length_of(x)) end },
   most_of_length = { from = 1, to = 1, function(x)
@@ -359,7 +365,7 @@ end)
 t.test("every row has a form, or compares with the truth", function()
   local compares = { overlap = true }
   for _, name in ipairs { "bce", "dice_loss", "bce_dice", "cross_entropy", "focal", "tversky",
-                          "mae", "mse", "huber", "dvh_loss" } do compares[name] = true end
+                          "mae", "mse", "huber", "mean", "dvh_loss" } do compares[name] = true end
   for _, row in ipairs(core.ops()) do
     t.check(row.onnx ~= (compares[row.name] or false), row.name)
   end

@@ -153,9 +153,48 @@ t.test("a loss of functions trains as the operator does", function()
   local want = weights(function(y, target) return nn.huber(y, target) end)
   local got = weights(function(y, target)
     local e = seg.abs(y - target)
-    return nn.mae(seg.where(seg.le(e, 1), 0.5 * e ^ 2, e - 0.5), target * 0)
+    return seg.mean(seg.where(seg.le(e, 1), 0.5 * e ^ 2, e - 0.5))
   end)
   for i, v in ipairs(want) do t.near(got[i], v, 1e-6) end
+end)
+
+-- The array of a node for x = 1, 2, 3, .. in user order, (2,3,2,4) as N, C, H, W.
+local function over_axes(f)
+  made = made + 1
+  local x = nn.input("image" .. made, { c = 3, h = 2, w = 4 })
+  local a, i = array.zeros { 2, 3, 2, 4 }, 0
+  for n = 1, 2 do for c = 1, 3 do for h = 1, 2 do for w = 1, 4 do
+    i = i + 1
+    a:set(i, n, c, h, w)
+  end end end end
+  local y = f(x)
+  return seg.model { outputs = { y = y } }:run({ [x.name] = a }).y, y
+end
+
+t.test("sums and means over axes", function()
+  local y, node = over_axes(function(x) return seg.sum(x, { axes = { "h", "w" } }) end)
+  t.equal(table.concat(y.shape, "x") .. " " .. node.rank, "2x3 0")
+  t.equal(y:get(1, 1), 36)
+  t.equal(y:get(2, 3), 8 * 40 + 36)
+  y, node = over_axes(function(x) return seg.mean(x, { axes = { "h" } }) end)
+  t.equal(table.concat(y.shape, "x") .. " " .. node.rank, "2x3x4 1")
+  t.equal(y:get(1, 1, 2), 4)
+  y = over_axes(function(x) return seg.mean(x, { axes = { "w" } }) end)
+  t.equal(table.concat(y.shape, "x"), "2x3x2")
+  t.equal(y:get(1, 1, 2), 6.5)
+  y = over_axes(function(x) return seg.sum(x, { axes = { "c" } }) end)
+  t.equal(table.concat(y.shape, "x"), "2x1x2x4")
+  t.equal(y:get(1, 1, 1, 1), 1 + 9 + 17)
+  y = over_axes(function(x) return seg.sum(x, { axes = { "w", "c" }, keep = true }) end)
+  t.equal(table.concat(y.shape, "x"), "2x1x2x1")
+  y = over_axes(function(x) return seg.var(x, { axes = { "h", "w" } }) end)
+  t.near(y:get(2, 2), (64 - 1) / 12, 1e-6)
+  y = over_axes(function(x) return seg.mean(x) end)
+  t.equal(y:get(), 24.5)
+  y = over_axes(function(x) return seg.mean(x, { mask = seg.gt(x, 46) }) end)
+  t.equal(y:get(), 47.5)
+  y = over_axes(function(x) return seg.mean(x, { mask = seg.gt(x, 99) }) end)
+  t.equal(y:get(), 0, "a mean over nothing")
 end)
 
 t.test("mistakes are named", function()
@@ -170,6 +209,14 @@ t.test("mistakes are named", function()
            "the lower limit, 2, is above the upper one, 1")
   t.raises(function() return x ^ {} end, "must be a node of the network, got table")
   t.raises(function() return seg.min(x, 1 / 0) end, "value")
+  t.raises(function() return seg.sum(x) end, "seg.sum: give axes")
+  t.raises(function() return seg.sum(x, { axes = { "h" } }) end, "there is no axis h in")
+  t.raises(function() return seg.sum(x, { axes = { "n" } }) end, "axis n is the batch")
+  t.raises(function() return seg.sum(x, { axes = { "w", "w" } }) end, "axis w is given twice")
+  t.raises(function() return seg.mean(x, { axes = "w" }) end, "axes must be a list")
+  t.raises(function() return seg.mean(x, { axes = { "w" }, mask = x }) end,
+           "mask and weight are for the mean over everything")
+  t.raises(function() return seg.mean(x, { keep = true }) end, "keep goes with axes")
 end)
 
 t.finish()
