@@ -58,6 +58,7 @@ static unsigned narrow(const Call *c)
     case OP_sign:
     case OP_floor:
     case OP_round:
+    case OP_stop:
     case OP_batch_norm:
     case OP_layer_norm:
     case OP_maxpool:

@@ -228,6 +228,7 @@ const OpSuite suites_elementwise[] = {
     {.op = OP_eq,
      .draw = draw_pair,
      .fill = {{FILL_CLASS, 0, 2}, {FILL_CLASS, 0, 2}}},
+    {.op = OP_stop, .draw = draw_one},
     {.op = OP_constant, .draw = draw_constant},
     {.op = OP_sum, .draw = draw_sum, .wrt = 1},
     {.note = "many terms",

@@ -340,7 +340,7 @@ static const char *const plain[OP_COUNT] = {
     [OP_sqrt] = "Sqrt",       [OP_abs] = "Abs",     [OP_sin] = "Sin",
     [OP_cos] = "Cos",         [OP_erf] = "Erf",     [OP_sign] = "Sign",
     [OP_floor] = "Floor",     [OP_round] = "Round", [OP_max] = "Max",
-    [OP_min] = "Min",         [OP_pow] = "Pow",
+    [OP_min] = "Min",         [OP_pow] = "Pow",     [OP_stop] = "Identity",
 };
 
 static bool form_plain(Onnx *o, int i, const char *out)
@@ -659,6 +659,7 @@ static Form *const form[OP_COUNT] = {
     [OP_eq] = form_comparison,
     [OP_constant] = form_constant,
     [OP_sum] = form_sum,
+    [OP_stop] = form_plain,
     [OP_concat] = form_concat,
     [OP_slice] = form_slice,
     [OP_pad] = form_pad,

@@ -12,7 +12,7 @@ local op, fail = core.op, util.fail
 local M = {}
 
 local UNARY = { "exp", "log", "log1p", "sqrt", "rsqrt", "abs", "sign", "sin", "cos", "tanh",
-                "sigmoid", "relu", "erf", "floor", "round" }
+                "sigmoid", "relu", "erf", "floor", "round", "stop" }
 
 local function is_node(v) return type(v) == "userdata" end
 

@@ -401,6 +401,37 @@ end
 M.dropout = dropout("dropout")
 M.spatial_dropout = dropout("spatial_dropout") -- whole channels of a sample
 
+-- The initial values of nn.param: a number, or { normal = deviation } or { uniform = bound }.
+local function values_of(name, init)
+  if type(init) == "number" then return { init = "const", value = init } end
+  local kind, value
+  if type(init) == "table" then kind, value = next(init) end
+  if (kind ~= "normal" and kind ~= "uniform") or type(value) ~= "number" or next(init, kind) then
+    fail("usage", 'nn.param("%s"): init must be a number, { normal = deviation } or '
+         .. "{ uniform = bound }", name)
+  end
+  return { init = kind, value = value }
+end
+
+-- nn.param(name, shape, {init=0, trained=true, decay=true}): a tensor that is learnt
+function M.param(name, shape, o)
+  o = options("nn.param", o, { init = 0, trained = true, decay = true })
+  check_name("nn.param: the name", name)
+  if type(shape) ~= "table" or #shape < 1 or #shape > 5 then
+    fail("usage", 'nn.param("%s"): the shape must be { C }, or { 1, C, [D], [H], [W] } with an axis '
+         .. "for the batch, got %s", name, type(shape) == "table" and #shape .. " axes" or type(shape))
+  end
+  for i, extent in ipairs(shape) do
+    if math.type(extent) ~= "integer" or extent < 1 or (i == 1 and #shape > 1 and extent ~= 1) then
+      fail("usage", 'nn.param("%s"): axis %d of the shape is %s, wanted %s', name, i,
+           tostring(extent), i == 1 and #shape > 1 and "1, the batch" or "a whole number above 0")
+    end
+  end
+  local how = values_of(name, o.init)
+  how.trained, how.decayed = o.trained, o.decay
+  return param(join(scope.path, name), shape, #shape == 1 and -1 or #shape - 2, how)
+end
+
 local made = { layer = layer, param = param, init_of = init_of, positive = positive,
                dropout = M.dropout, spatial_dropout = M.spatial_dropout,
                batch_norm = M.batch_norm, layer_norm = M.layer_norm }
@@ -412,7 +443,7 @@ for name, loss in pairs(losses(layer)) do M[name] = loss end
 -- Every layer and loss begins with a node; any other value (mostly the nil of a misspelt variable)
 -- is an error at the recipe's line.
 for name, layer_of in pairs(M) do
-  if name ~= "scope" and name ~= "input" then
+  if name ~= "scope" and name ~= "input" and name ~= "param" then
     M[name] = function(x, ...)
       if not util.is_node(x) then
         fail("usage", "nn.%s: the operand must be a node of the network, got %s", name,

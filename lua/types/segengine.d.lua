@@ -307,6 +307,11 @@ function seg.mean(x, o) end
 ---@return seg.node
 function seg.var(x, o) end
 
+---x as a constant: no gradient flows back through it.
+---@param x seg.node
+---@return seg.node
+function seg.stop(x) end
+
 ---One number for all axes, or a list with one for each.
 ---@alias seg.extent integer|integer[]
 
@@ -494,6 +499,19 @@ function nn.spatial_dropout(x, p) end
 ---@param o? { share?: boolean }
 ---@return T
 function nn.scope(name, f, o) end
+
+---@class seg.nn.param.options
+---@field init? number|{ normal: number }|{ uniform: number } = 0; all equal, or drawn with this standard deviation, or within this bound
+---@field trained? boolean = true
+---@field decay? boolean = true; weight decay applies to it
+
+---A tensor that is learnt. `{ C }` has a number for each channel, `{ 1, C, H, W }` one for each
+---position too; as an operand it is repeated along axes of 1.
+---@param name string unique within its scope
+---@param shape integer[] { C }, or { 1, C, [D], [H], [W] }: 1 for the batch
+---@param o? seg.nn.param.options
+---@return seg.node
+function nn.param(name, shape, o) end
 
 -- Layers of sequences ---------------------------------------------------------
 

@@ -331,7 +331,7 @@ TEST(activation_keeps_nan)
         OP_relu,    OP_leaky_relu, OP_sigmoid, OP_tanh,  OP_gelu,  OP_silu,
         OP_softmax, OP_exp,        OP_log,     OP_log1p, OP_sqrt,  OP_rsqrt,
         OP_abs,     OP_sin,        OP_cos,     OP_erf,   OP_power, OP_clamp,
-        OP_sign,    OP_floor,      OP_round};
+        OP_sign,    OP_floor,      OP_round,   OP_stop};
     const double x[1] = {NAN};
     Arena mem = {0};
 

@@ -197,6 +197,33 @@ t.test("sums and means over axes", function()
   t.equal(y:get(), 0, "a mean over nothing")
 end)
 
+-- One step of y = a x + stop(b x) on x = 1, with gradients of the loss y: d/da = 1, d/db = 0.
+t.test("learnt tensors, and constants among them", function()
+  local x = nn.input("one", { c = 2, w = 3 })
+  local a = nn.param("a", { 2 }, { init = 3 })
+  local b = nn.param("b", { 1, 2, 3 }, { init = { normal = 0.5 }, decay = false })
+  local fixed = nn.param("fixed", { 1 }, { init = 2, trained = false })
+  local y = a * x + seg.stop(b * x) + b * 0 + fixed
+  local step = seg.step { loss = seg.mean(y), optim = optim.sgd { lr = 1 }, outputs = { y = y } }
+  local ones = array.zeros { 1, 2, 3 }
+  for c = 1, 2 do for w = 1, 3 do ones:set(1, 1, c, w) end end
+  local before = step:get("b"):get(1, 2, 3)
+  local _, out = step:run { one = ones }
+  t.near(out.y:get(1, 2, 3), 3 + before + 2, 1e-6)
+  t.near(step:get("a"):get(1), 3 - 0.5, 1e-6)
+  t.equal(step:get("b"):get(1, 2, 3), before, "no gradient through a stop")
+  t.equal(step:get("fixed"):get(1), 2)
+  t.check(step:gradients().fixed == nil)
+  local wrong = { ["the shape must be"] = {}, ["axis 1 of the shape is 2, wanted 1"] = { 2, 3 },
+                  ["axis 2 of the shape is 0.5"] = { 1, 0.5 } }
+  for what, shape in pairs(wrong) do
+    t.raises(function() nn.param("no", shape) end, what)
+  end
+  t.raises(function() nn.param("no", { 1 }, { init = "ones" }) end,
+           "init must be a number, { normal")
+  t.raises(function() nn.param("a", { 2 }) end, "exists already")
+end)
+
 t.test("mistakes are named", function()
   local x, y = input(), nn.input("other", { c = 1, w = 5 })
   t.raises(function() return seg.max(x, y) end, "max: shapes")
