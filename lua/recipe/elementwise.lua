@@ -99,8 +99,8 @@ local function flags(name, x, o)
     local known = false
     for _, own in ipairs(AXES[x.rank]) do known = known or own == axis end
     if axis == "n" then
-      fail("usage", "seg.%s: axis n is the batch: seg.mean without axes has the mean over all, and a "
-           .. "batch may come in parts, so there is no sum over it", name)
+      fail("usage", "seg.%s: axis n is the batch, which may come in parts, so there is no sum over "
+           .. "it; seg.mean without axes has the mean over everything", name)
     elseif not known then
       fail("usage", "seg.%s: there is no axis %s in %s of %s; axes: %s", name, tostring(axis),
            tostring(x), x.where, table.concat(AXES[x.rank], " "))
@@ -116,8 +116,8 @@ function M.sum(x, o)
   check("sum", x)
   o = util.options("seg.sum", o, { axes = util.none, keep = false })
   if o.axes == nil then
-    fail("usage", 'seg.sum: give axes, as { axes = { "h", "w" } }; over everything there is seg.mean '
-         .. "only, as a batch may come in parts")
+    fail("usage", 'seg.sum: give axes, as { axes = { "h", "w" } }; over everything there is '
+         .. "seg.mean only, as a batch may come in parts")
   end
   return op.sum(x, flags("sum", x, o))
 end

@@ -418,8 +418,9 @@ function M.param(name, shape, o)
   o = options("nn.param", o, { init = 0, trained = true, decay = true })
   check_name("nn.param: the name", name)
   if type(shape) ~= "table" or #shape < 1 or #shape > 5 then
-    fail("usage", 'nn.param("%s"): the shape must be { C }, or { 1, C, [D], [H], [W] } with an axis '
-         .. "for the batch, got %s", name, type(shape) == "table" and #shape .. " axes" or type(shape))
+    local got = type(shape) == "table" and #shape .. " axes" or type(shape)
+    fail("usage", 'nn.param("%s"): the shape must be { C }, or { 1, C, [D], [H], [W] } with an '
+         .. "axis for the batch, got %s", name, got)
   end
   for i, extent in ipairs(shape) do
     if math.type(extent) ~= "integer" or extent < 1 or (i == 1 and #shape > 1 and extent ~= 1) then
