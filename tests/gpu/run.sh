@@ -25,7 +25,8 @@
 #     overlap      steps of brain_unet with and without dependent launches, by turns
 #     trace:NAME   a whole step of recipe NAME, kernel by kernel, as a file for
 #                  ui.perfetto.dev; in BUILD/trace, and beside REPORT if that is set
-#     sweep        each convolution of two networks with each tile, and in PyTorch
+#     sweep        each convolution of two networks with each tile, and in PyTorch;
+#     sweep_tile   the same without Hopper's kernels
 #     bench:NAME   training steps and inferences of network NAME compared with
 #                  PyTorch; one part each, `bench` for all
 #
@@ -59,7 +60,7 @@ for tool in memcheck racecheck initcheck; do
         sanitizers="$sanitizers sanitizer:$tool:$op"
     done
 done
-parts="build program plan primitives check$recipes$sanitizers train losses ranks rates overlap$traces sweep $benches"
+parts="build program plan primitives check$recipes$sanitizers train losses ranks rates overlap$traces sweep sweep_tile $benches"
 # CUDA numbers the GPUs in the order of nvidia-smi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 
@@ -280,6 +281,12 @@ part_sweep() {
     fi
 }
 
+part_sweep_tile() {
+    SEG_HOPPER=0
+    export SEG_HOPPER
+    part_sweep
+}
+
 part_trace() {
     want_gpu
     mkdir -p "$BUILD/trace"
@@ -349,7 +356,7 @@ for part; do
     *) said="FAILED: status $status" ;;
     esac
     case $part:$said in
-    rates:* | sweep:* | trace:* | bench:*) ;;
+    rates:* | sweep:* | sweep_tile:* | trace:* | bench:*) ;;
     *FAILED*) failed=1 ;;
     esac
     echo "| $part | $said | $took |" >> "$logs/table"
@@ -422,6 +429,7 @@ open_on_hardware() {
     section rates 20
     section overlap 6
     section sweep 300
+    section sweep_tile 300
     for part in $traces $benches; do section "$part" 60; done
     section plan 4
     section program 6

@@ -124,12 +124,14 @@ END
 cat > "$tmp/build/tests/gpu/sweep" << 'END'
 #!/bin/sh
 echo '{"net": "a", "layer": "b", "not_run": "no time left"}'
-echo "asked: $*" >&2
+echo "asked: $* SEG_HOPPER=${SEG_HOPPER:-}" >&2
 END
 chmod +x "$tmp"/build/tests/gpu/*
 step "a sweep without Python: its lines" code 0 sweep
 step "are in the report" says '"not_run": "no time left"'
 step "of both networks" says 'sweep/brain_unet.json'
+step "the same without Hopper's kernels" code 0 sweep_tile
+step "says so" says 'SEG_HOPPER=0'
 python=$(command -v python3)
 if [ -n "$python" ]; then
     step "with Python" code 0 sweep
