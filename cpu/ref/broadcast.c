@@ -145,7 +145,7 @@ bool KERNEL(sum_fwd)(const Call *c)
     GradFn *const grad[2] = {sum_grad, sum_grad};
     const Attr add = op_default(OP_add);
     Tensor x = *c->x[0], sums = *c->y;
-    sums.dim = op_sum_dims(c->attr, x.dim);
+    sums.dim = op_reduced_dims(c->attr, x.dim);
     Call of = {.attr = &add, .y = &x, .dy = &x, .dx = {&sums}, .fresh = 1};
     of.dev = c->dev;
     if (!KERNEL(broadcast_bwd)(&of, grad)) return false;
@@ -160,7 +160,7 @@ static void sum_grad_rows(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
     Tensor sums = *c->dy;
-    sums.dim = op_sum_dims(c->attr, c->x[0]->dim);
+    sums.dim = op_reduced_dims(c->attr, c->x[0]->dim);
     const View dy = view_of(&sums, c->x[0]->dim);
     const int64_t n = c->x[0]->dim.c;
     const double share = share_of(c, &sums);

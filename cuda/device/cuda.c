@@ -85,6 +85,7 @@ static unsigned narrow(const Call *c)
     case OP_pow:
     case OP_mod:
     case OP_select:
+    case OP_floor_div:
     case OP_gt:
     case OP_ge:
     case OP_eq:
@@ -110,6 +111,7 @@ static unsigned narrow(const Call *c)
     case OP_overlap:
     case OP_constant:
     case OP_sum: // its y may have channels that are no multiple of 4
+    case OP_amax:
     case OP_mean:
     case OP_COUNT:
         return 0;

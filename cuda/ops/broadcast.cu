@@ -428,7 +428,7 @@ Call sum_call(const Call *c, Tensor *sums)
 {
     Call of = *c;
     *sums = *c->y;
-    sums->dim = op_sum_dims(c->attr, c->x[0]->dim);
+    sums->dim = op_reduced_dims(c->attr, c->x[0]->dim);
     of.x[0] = of.dx[0] = sums, of.x[1] = of.dx[1] = NULL;
     of.y = of.dy = (Tensor *)c->x[0], of.fresh = 1;
     return of;
@@ -457,7 +457,7 @@ extern "C" bool cuda_sum_bwd(const Call *c)
 {
     if (!c->dx[0]) return true;
     Tensor dy = *c->dy;
-    dy.dim = op_sum_dims(c->attr, c->x[0]->dim);
+    dy.dim = op_reduced_dims(c->attr, c->x[0]->dim);
     Call of = *c;
     of.x[0] = of.y = c->dx[0], of.x[1] = &dy;
     return forward_as<Spread, F32>(&of,

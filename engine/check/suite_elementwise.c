@@ -69,15 +69,16 @@ static void draw_clamp(Draw *d, OpCase *c)
     c->attr.clamp.max = draw_bool(d) ? 0.005f : 5;
 }
 
-static void draw_sum(Draw *d, OpCase *c)
+static void draw_reduction(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
     int32_t *flag = &c->attr.sum.d;
-    for (int i = 0; i < 6; i++) flag[i] = draw_bool(d);
+    const int flags = op_info[c->attr.op].attrs;
+    for (int i = 0; i < flags; i++) flag[i] = draw_bool(d);
 }
 
 /* Some terms, many terms, several partial sums (cuda/ops/broadcast.cu). */
-static void draw_long_sum(Draw *d, OpCase *c)
+static void draw_long_reduction(Draw *d, OpCase *c)
 {
     c->rank = 2;
     c->x[0] =
@@ -85,7 +86,8 @@ static void draw_long_sum(Draw *d, OpCase *c)
                draw_edge(d, PICK(d, 64, 2048, 4096)), PICK(d, 1, 3, 32, 33)};
     c->attr.sum.w = 1;
     c->attr.sum.h = draw_bool(d), c->attr.sum.c = draw_bool(d);
-    c->attr.sum.mean = draw_bool(d), c->attr.sum.drop = draw_bool(d);
+    c->attr.sum.drop = draw_bool(d);
+    if (c->attr.op == OP_sum) c->attr.sum.mean = draw_bool(d);
 }
 
 static void draw_constant(Draw *d, OpCase *c)
@@ -219,6 +221,10 @@ const OpSuite suites_elementwise[] = {
      .draw = draw_pair,
      .wrt = 2,
      .fill = {{FILL_CLASS, 0, 1}, {FILL_NORMAL, 0, 0}}},
+    // also whole quotients
+    {.op = OP_floor_div,
+     .draw = draw_pair,
+     .fill = {{FILL_CLASS, -40, 40}, {FILL_CLASS, 1, 7}}},
     {.op = OP_gt,
      .draw = draw_pair,
      .fill = {{FILL_CLASS, 0, 2}, {FILL_CLASS, 0, 2}}},
@@ -230,11 +236,21 @@ const OpSuite suites_elementwise[] = {
      .fill = {{FILL_CLASS, 0, 2}, {FILL_CLASS, 0, 2}}},
     {.op = OP_stop, .draw = draw_one},
     {.op = OP_constant, .draw = draw_constant},
-    {.op = OP_sum, .draw = draw_sum, .wrt = 1},
+    {.op = OP_sum, .draw = draw_reduction, .wrt = 1},
+    {.op = OP_amax,
+     .draw = draw_reduction,
+     .wrt = 1,
+     .fill = {{FILL_DISTINCT, -2, 2}}},
     {.note = "many terms",
      .op = OP_sum,
-     .draw = draw_long_sum,
+     .draw = draw_long_reduction,
      .wrt = 1,
+     .cases = 12},
+    {.note = "many terms",
+     .op = OP_amax,
+     .draw = draw_long_reduction,
+     .wrt = 1,
+     .fill = {{FILL_DISTINCT, -2, 2}},
      .cases = 12},
     {.op = OP_softmax,
      .draw = draw_one,

@@ -52,8 +52,9 @@ typedef struct AttrInfo {
     Range range;
 } AttrInfo;
 
-/* The extents of a sum over the axes of its attributes, which become 1. */
-static inline Dims op_sum_dims(const Attr *a, Dims s)
+/* The extents of a reduction over the axes of its attributes, which become 1.
+ * All reductions have the same first attributes. */
+static inline Dims op_reduced_dims(const Attr *a, Dims s)
 {
     if (a->sum.d) s.d = 1;
     if (a->sum.h) s.h = 1;

@@ -57,12 +57,12 @@ SHAPE(same)
     return true;
 }
 
-/* Sums over some axes. Extents that stay keep their order, so the elements of a
- * result without the others have the same places in memory. */
-SHAPE(sum)
+/* Reductions over some axes. Extents that stay keep their order, so the
+ * elements of a result without the others have the same places in memory. */
+SHAPE(reduce)
 {
     const int flag[3] = {a->sum.d, a->sum.h, a->sum.w};
-    y->dim = op_sum_dims(a, x[0].dim);
+    y->dim = op_reduced_dims(a, x[0].dim);
     if (!a->sum.drop || y->rank < 1) return true;
     Dims kept = y->dim;
     int rank = 0;
@@ -328,6 +328,13 @@ SHAPE(broadcast)
 {
     char p[DIMS_TEXT], q[DIMS_TEXT];
     if (!given(op_info[a->op].name, x, 1)) return false;
+    if (x[0].rank > 0 && x[1].rank > 0 && x[0].rank != x[1].rank)
+        return fail_usage(
+            "%s: %s has %d spatial axes and %s has %d: their axes "
+            "would be mixed up; fix: keep = true in a sum or mean "
+            "keeps axes of 1",
+            op_info[a->op].name, dims_text(x[0].dim, x[0].rank, p), x[0].rank,
+            dims_text(x[1].dim, x[1].rank, q), x[1].rank);
     if (!broadcast(x[0].dim, x[1].dim, &y->dim))
         return fail_usage(
             "%s: shapes %s and %s do not match; each extent must be equal or 1",

@@ -401,16 +401,42 @@ static bool form_clamp(Onnx *o, int i, const char *out)
     return true;
 }
 
-/* a - b floor(a / b): ONNX's Mod of floats has the sign of a. */
+/* The remainder with the sign of b: ONNX's Mod of floats has the sign of a. */
+static const char *remainder_of(Onnx *o, int i, const char *a, const char *b,
+                                const char *out)
+{
+    const char *in[] = {a, b}, *rest = onnx_part(o, i, "rest");
+    const size_t mark = onnx_begin(o, "Mod", in, 2, rest);
+    onnx_attr_int(o, "fmod", 1);
+    onnx_end(o, mark);
+    const char *signs =
+        onnx_op(o, "Mul", onnx_op(o, "Sign", rest, NULL, onnx_part(o, i, "sa")),
+                onnx_op(o, "Sign", b, NULL, onnx_part(o, i, "sb")),
+                onnx_part(o, i, "signs"));
+    const char *choice[] = {
+        onnx_op(o, "Less", signs, onnx_scalar(o, onnx_part(o, i, "zero"), 0),
+                onnx_part(o, i, "differ")),
+        onnx_op(o, "Add", rest, b, onnx_part(o, i, "moved")), rest};
+    onnx_end(o, onnx_begin(o, "Where", choice, 3, out));
+    return out;
+}
+
 static bool form_mod(Onnx *o, int i, const char *out)
+{
+    remainder_of(o, i, onnx_operand(o, i, 0, rank_out(o, i)),
+                 onnx_operand(o, i, 1, rank_out(o, i)), out);
+    return true;
+}
+
+static bool form_floor_div(Onnx *o, int i, const char *out)
 {
     const char *a = onnx_operand(o, i, 0, rank_out(o, i));
     const char *b = onnx_operand(o, i, 1, rank_out(o, i));
-    const char *ratio = onnx_op(o, "Div", a, b, onnx_part(o, i, "ratio"));
-    const char *whole =
-        onnx_op(o, "Floor", ratio, NULL, onnx_part(o, i, "whole"));
-    onnx_op(o, "Sub", a, onnx_op(o, "Mul", whole, b, onnx_part(o, i, "below")),
-            out);
+    const char *exact = onnx_op(
+        o, "Sub", a, remainder_of(o, i, a, b, onnx_part(o, i, "remainder")),
+        onnx_part(o, i, "exact"));
+    onnx_op(o, "Round", onnx_op(o, "Div", exact, b, onnx_part(o, i, "ratio")),
+            NULL, out);
     return true;
 }
 
@@ -453,9 +479,10 @@ static bool form_comparison(Onnx *o, int i, const char *out)
 
 /* The axes of the result are those of the operand, or without the summed
  * spatial ones; sums over channels keep an axis of 1. */
-static bool form_sum(Onnx *o, int i, const char *out)
+static bool form_reduction(Onnx *o, int i, const char *out)
 {
     const Attr *a = &node_of(o, i)->attr;
+    const bool listed = a->op == OP_sum && !a->sum.mean; // axes as an operand
     const int rank = rank_in(o, i), flag[3] = {a->sum.d, a->sum.h, a->sum.w};
     int64_t axes[1 + RANK_MAX], gone[RANK_MAX];
     int count = 0, dropped = 0;
@@ -471,10 +498,13 @@ static bool form_sum(Onnx *o, int i, const char *out)
         return true;
     }
     const char *kept = dropped ? onnx_part(o, i, "kept") : out;
-    const char *in[] = {x, onnx_ints(o, onnx_part(o, i, "axes"), axes, count)};
-    const size_t mark = onnx_begin(o, a->sum.mean ? "ReduceMean" : "ReduceSum",
-                                   in, a->sum.mean ? 1 : 2, kept);
-    if (a->sum.mean) onnx_attr_ints(o, "axes", axes, count);
+    const char *in[] = {x, NULL};
+    if (listed) in[1] = onnx_ints(o, onnx_part(o, i, "axes"), axes, count);
+    const char *op = listed             ? "ReduceSum"
+                     : a->op == OP_amax ? "ReduceMax"
+                                        : "ReduceMean";
+    const size_t mark = onnx_begin(o, op, in, listed ? 2 : 1, kept);
+    if (!listed) onnx_attr_ints(o, "axes", axes, count);
     onnx_attr_int(o, "keepdims", 1);
     onnx_end(o, mark);
     if (dropped)
@@ -653,12 +683,14 @@ static Form *const form[OP_COUNT] = {
     [OP_min] = form_plain,
     [OP_pow] = form_plain,
     [OP_mod] = form_mod,
+    [OP_floor_div] = form_floor_div,
     [OP_select] = form_select,
     [OP_gt] = form_comparison,
     [OP_ge] = form_comparison,
     [OP_eq] = form_comparison,
     [OP_constant] = form_constant,
-    [OP_sum] = form_sum,
+    [OP_sum] = form_reduction,
+    [OP_amax] = form_reduction,
     [OP_stop] = form_plain,
     [OP_concat] = form_concat,
     [OP_slice] = form_slice,

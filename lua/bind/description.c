@@ -60,7 +60,9 @@ int opt_loss(lua_State *L, int arg)
     if (loss >= 0 && g->node[loss].y.rank != RANK_SCALAR) {
         char text[DIMS_TEXT];
         const Tensor *y = &g->node[loss].y;
-        raise_usage(L, "the loss must be one number, got a node of shape %s",
+        raise_usage(L,
+                    "the loss must be one number, got a node of shape "
+                    "%s; seg.mean(node) makes one",
                     dims_text(y->dim, y->rank, text));
     }
     return loss;

@@ -11,6 +11,7 @@
 #include "engine/graph/op.h"
 #include "engine/onnx/onnx.h"
 #include "lua/bind/bind.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -306,82 +307,113 @@ static bool is_number(lua_State *L, int arg)
     return lua_type(L, arg) == LUA_TNUMBER;
 }
 
-/* The node at `arg`; a number there becomes a constant. */
-static int node_or_constant(lua_State *L, int arg)
+/* The number at `arg` as a float. */
+static float check_float(lua_State *L, int arg)
 {
-    if (!is_number(L, arg)) return check_node(L, arg);
+    const double v = lua_tonumber(L, arg);
+    if (!isfinite((float)v))
+        raise_usage(L,
+                    "the number %g is not finite as a 32-bit float, whose "
+                    "largest is 3.4e38; where nothing may be larger, -1e30 "
+                    "serves as minus infinity",
+                    v);
+    return (float)v;
+}
+
+/* The node at `arg` of the operator `sign`. */
+static int check_operand(lua_State *L, const char *sign, int arg)
+{
+    if (!luaL_testudata(L, arg, "seg.node"))
+        raise_usage(L,
+                    "operand %d of %s must be a node of the network or a "
+                    "number, got %s",
+                    arg, sign, luaL_typename(L, arg));
+    return check_node(L, arg);
+}
+
+/* The same; a number becomes a constant. */
+static int node_or_constant(lua_State *L, const char *sign, int arg)
+{
+    if (!is_number(L, arg)) return check_operand(L, sign, arg);
     Attr a = op_default(OP_constant);
-    a.constant.value = (float)lua_tonumber(L, arg);
+    a.constant.value = check_float(L, arg);
     // one of the arguments 1 and 2 is a node
-    return add_op(L, &a, check_node(L, 3 - arg), -1);
+    return add_op(L, &a, check_operand(L, sign, 3 - arg), -1);
 }
 
 /* a OP b, where one may be a number. */
-static int binary(lua_State *L, Op op)
+static int binary(lua_State *L, Op op, const char *sign)
 {
     const Attr a = op_default(op);
-    const int in0 = node_or_constant(L, 1), in1 = node_or_constant(L, 2);
-    return push_op(L, &a, in0, in1);
+    const int in0 = node_or_constant(L, sign, 1);
+    return push_op(L, &a, in0, node_or_constant(L, sign, 2));
 }
 
 /* The same of add, sub, mul, div: with a number they are the operator scale, y
  * = mul x + add, but for a number that is divided. */
-static int arithmetic(lua_State *L, Op op)
+static int arithmetic(lua_State *L, Op op, const char *sign)
 {
     const bool left = is_number(L, 1);
     if ((!left && !is_number(L, 2)) || (left && op == OP_div))
-        return binary(L, op);
-    const float v = (float)lua_tonumber(L, left ? 1 : 2);
+        return binary(L, op, sign);
+    const float v = check_float(L, left ? 1 : 2);
     Attr a = op_default(OP_scale);
     if (op == OP_add) a.scale.add = v;
     if (op == OP_sub) a.scale.add = left ? v : -v;
     if (op == OP_sub && left) a.scale.mul = -1;
     if (op == OP_mul) a.scale.mul = v;
     if (op == OP_div) a.scale.mul = 1 / v;
-    return push_op(L, &a, check_node(L, left ? 2 : 1), -1);
+    if (!isfinite(a.scale.mul))
+        raise_usage(L, "a division by %g: 1 / %g is not finite", (double)v,
+                    (double)v);
+    return push_op(L, &a, check_operand(L, sign, left ? 2 : 1), -1);
 }
 
 // The metamethods of nodes: a + b, a - b, a * b, a / b, a ^ b, a % b, a // b,
-// -a.
+// -a, and the comparisons, which Lua wants to be true or false.
 static int node_add(lua_State *L)
 {
-    return arithmetic(L, OP_add);
+    return arithmetic(L, OP_add, "+");
 }
 
 static int node_sub(lua_State *L)
 {
-    return arithmetic(L, OP_sub);
+    return arithmetic(L, OP_sub, "-");
 }
 
 static int node_mul(lua_State *L)
 {
-    return arithmetic(L, OP_mul);
+    return arithmetic(L, OP_mul, "*");
 }
 
 static int node_div(lua_State *L)
 {
-    return arithmetic(L, OP_div);
+    return arithmetic(L, OP_div, "/");
 }
 
 static int node_pow(lua_State *L)
 {
-    if (!is_number(L, 2)) return binary(L, OP_pow);
+    if (!is_number(L, 2)) return binary(L, OP_pow, "^");
     Attr a = op_default(OP_power);
-    a.power.exponent = (float)lua_tonumber(L, 2);
-    return push_op(L, &a, check_node(L, 1), -1);
+    a.power.exponent = check_float(L, 2);
+    return push_op(L, &a, check_operand(L, "^", 1), -1);
 }
 
 static int node_mod(lua_State *L)
 {
-    return binary(L, OP_mod);
+    return binary(L, OP_mod, "%");
 }
 
-// as Lua's and Python's: the quotient rounded towards minus infinity
 static int node_idiv(lua_State *L)
 {
-    const Attr floor = op_default(OP_floor);
-    arithmetic(L, OP_div);
-    return push_op(L, &floor, check_node(L, -1), -1);
+    return binary(L, OP_floor_div, "//");
+}
+
+static int node_less(lua_State *L)
+{
+    return raise_usage(L, "a comparison of nodes is no condition of Lua: "
+                          "seg.gt(a, b), ge, lt, le give a node of ones and "
+                          "zeros, and seg.where chooses by it");
 }
 
 static int node_unm(lua_State *L)
@@ -389,7 +421,7 @@ static int node_unm(lua_State *L)
     // Lua passes the operand twice; the second becomes the factor
     lua_pushnumber(L, -1);
     lua_replace(L, 2);
-    return arithmetic(L, OP_mul);
+    return arithmetic(L, OP_mul, "-");
 }
 
 /* a .. b concatenates channels, a first. `..` is right associative, which gives
@@ -595,6 +627,8 @@ void bind_graph(lua_State *L)
                                     {"__mod", node_mod},
                                     {"__idiv", node_idiv},
                                     {"__unm", node_unm},
+                                    {"__lt", node_less},
+                                    {"__le", node_less},
                                     {"__concat", node_concat},
                                     {NULL, NULL}};
     static const luaL_Reg functions[] = {{"input", l_input},

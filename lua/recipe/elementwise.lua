@@ -1,5 +1,5 @@
 -- elementwise.lua -- functions of nodes: seg.exp, seg.max, seg.where and so on, element by element;
--- sums and means over axes.
+-- reductions over axes.
 --
 -- Each is one operator or a few (engine/graph/elementwise.def). Where two operands are given,
 -- their extents are equal or 1, and one of the two may be a number.
@@ -7,93 +7,128 @@
 local core = require "seg.core"
 local util = require "seg.util"
 
-local op, fail = core.op, util.fail
+local op, fail, is_node = core.op, util.fail, util.is_node
 
 local M = {}
 
 local UNARY = { "exp", "log", "log1p", "sqrt", "rsqrt", "abs", "sign", "sin", "cos", "tanh",
                 "sigmoid", "relu", "erf", "floor", "round", "stop" }
 
-local function is_node(v) return type(v) == "userdata" end
-
--- Checks an operand of seg.NAME. A function of numbers alone is Lua's.
-local function check(name, v, numbers)
-  if is_node(v) or numbers and type(v) == "number" then return end
-  fail("usage", "seg.%s: the operand must be a node of the network%s, got %s%s", name,
-       numbers and " or a number" or "", type(v),
+-- Checks that v is a node; what: its name in seg.NAME(..).
+local function check_node(name, what, v)
+  if is_node(v) then return end
+  fail("usage", "seg.%s: %s must be a node of the network, got %s%s", name, what, type(v),
        type(v) == "number" and "; for numbers alone use Lua's math" or "")
 end
 
 for _, name in ipairs(UNARY) do
   M[name] = function(x)
-    check(name, x)
+    check_node(name, "the operand", x)
     return op[name](x)
   end
 end
 
 -- The node v, or the number v as a constant with as many axes as the node `like`.
-local function node(v, like)
-  return is_node(v) and v or op.constant(like, { value = v })
+local function node(name, what, v, like)
+  if is_node(v) then return v end
+  if type(v) ~= "number" then
+    fail("usage", "seg.%s: %s must be a node of the network or a number, got %s", name, what,
+         type(v))
+  elseif not (math.abs(v) <= 3.4e38) then
+    fail("usage", "seg.%s: %s is %s, wanted a number within 3.4e38, the largest 32-bit float; "
+         .. "where nothing may be larger, -1e30 serves as minus infinity", name, what, tostring(v))
+  end
+  return op.constant(like, { value = v })
 end
 
--- op.ROW(a, b) of two operands of seg.NAME, of which one may be a number.
-local function binary(name, row, a, b)
-  check(name, a, is_node(b))
-  check(name, b, is_node(a))
-  return op[row](node(a, b), node(b, a))
+-- The two operands of seg.NAME as nodes; one may be a number.
+local function pair(name, a, b)
+  if not (is_node(a) or is_node(b)) then check_node(name, "an operand", a) end
+  return node(name, "operand 1", a, b), node(name, "operand 2", b, a)
 end
 
-function M.max(a, b) return binary("max", "max", a, b) end
+local largest -- over axes, below
 
-function M.min(a, b) return binary("min", "min", a, b) end
+function M.max(a, b)
+  if type(b) == "table" then return largest("max", a, b) end
+  return op.max(pair("max", a, b))
+end
 
-function M.gt(a, b) return binary("gt", "gt", a, b) end
+function M.min(a, b)
+  if type(b) == "table" then
+    check_node("min", "the operand", a)
+    return -largest("min", -a, b)
+  end
+  return op.min(pair("min", a, b))
+end
 
-function M.ge(a, b) return binary("ge", "ge", a, b) end
+function M.gt(a, b) return op.gt(pair("gt", a, b)) end
 
-function M.lt(a, b) return binary("lt", "gt", b, a) end
+function M.ge(a, b) return op.ge(pair("ge", a, b)) end
 
-function M.le(a, b) return binary("le", "ge", b, a) end
+function M.lt(a, b)
+  a, b = pair("lt", a, b)
+  return op.gt(b, a)
+end
 
-function M.eq(a, b) return binary("eq", "eq", a, b) end
+function M.le(a, b)
+  a, b = pair("le", a, b)
+  return op.ge(b, a)
+end
 
-function M.ne(a, b) return 1 - binary("ne", "eq", a, b) end
+function M.eq(a, b) return op.eq(pair("eq", a, b)) end
+
+function M.ne(a, b) return 1 - op.eq(pair("ne", a, b)) end
 
 function M.clamp(x, low, high)
-  check("clamp", x)
+  check_node("clamp", "the operand", x)
   if low == nil and high == nil then fail("usage", "seg.clamp: give a lower or an upper limit") end
   if type(low) == "number" and type(high) == "number" then
-    if low > high then
-      fail("usage", "seg.clamp: the lower limit, %g, is above the upper one, %g", low, high)
+    if not (low <= high) then
+      fail("usage", "seg.clamp: the lower limit is %g and the upper one %g, wanted lower <= upper",
+           low, high)
     end
     return op.clamp(x, { min = low, max = high })
   end
-  if low ~= nil then x = binary("clamp", "max", x, low) end
-  if high ~= nil then x = binary("clamp", "min", x, high) end
+  if low ~= nil then x = op.max(x, node("clamp", "the lower limit", low, x)) end
+  if high ~= nil then x = op.min(x, node("clamp", "the upper limit", high, x)) end
   return x
 end
 
 -- A select takes the value where the condition is not 0, else 0, so a value that is not taken may
 -- be infinite or NaN.
 function M.where(condition, a, b)
-  check("where", condition)
-  check("where", a, true)
-  check("where", b, true)
-  local taken = op.select(condition, node(a, condition))
+  check_node("where", "the condition", condition)
+  local yes = node("where", "operand 2", a, condition)
+  local no = node("where", "operand 3", b, condition)
+  local taken = op.select(condition, yes)
   if b == 0 then return taken end
-  return taken + op.select(M.eq(condition, 0), node(b, condition))
+  return taken + op.select(M.eq(condition, 0), no)
 end
 
--- Sums and means ---------------------------------------------------------------
+-- Reductions -------------------------------------------------------------------
 
 local AXES = { [-2] = {}, [-1] = { "c" }, [0] = { "c" }, { "c", "w" }, { "c", "h", "w" },
                { "c", "d", "h", "w" } }
 
--- The flags of the operator sum from the options of seg.NAME.
+-- The options of seg.NAME, checked: axes and keep, or those of `known`.
+local function reduction(name, o, known)
+  if type(o) == "table" and o[1] ~= nil then
+    fail("usage", 'seg.%s: axes go by name, as { axes = { "h", "w" } }', name)
+  end
+  o = util.options("seg." .. name, o, known or { axes = util.none, keep = false })
+  if type(o.keep) ~= "boolean" then
+    fail("usage", "seg.%s: keep must be true or false, got %s", name, tostring(o.keep))
+  end
+  return o
+end
+
+-- The attributes of an operator over the axes o.axes of x.
 local function flags(name, x, o)
   local attrs = { drop = not o.keep }
   if type(o.axes) ~= "table" or #o.axes == 0 then
-    fail("usage", 'seg.%s: axes must be a list as { "h", "w" }, got %s', name, tostring(o.axes))
+    fail("usage", 'seg.%s: axes must be a list of names, as { axes = { "h", "w" } }, got %s', name,
+         type(o.axes) == "table" and "a table without a list" or tostring(o.axes))
   end
   for _, axis in ipairs(o.axes) do
     local known = false
@@ -102,7 +137,7 @@ local function flags(name, x, o)
       fail("usage", "seg.%s: axis n is the batch, which may come in parts, so there is no sum over "
            .. "it; seg.mean without axes has the mean over everything", name)
     elseif not known then
-      fail("usage", "seg.%s: there is no axis %s in %s of %s; axes: %s", name, tostring(axis),
+      fail("usage", "seg.%s: there is no axis %s in %s of %s; its axes: %s", name, tostring(axis),
            tostring(x), x.where, table.concat(AXES[x.rank], " "))
     elseif attrs[axis] then
       fail("usage", "seg.%s: axis %s is given twice", name, axis)
@@ -112,38 +147,68 @@ local function flags(name, x, o)
   return attrs
 end
 
+-- seg.NAME of x over axes: op.sum, or with `mean` its mean.
+local function sum(name, x, o, mean)
+  local attrs = flags(name, x, o)
+  attrs.mean = mean
+  return op.sum(x, attrs)
+end
+
 function M.sum(x, o)
-  check("sum", x)
-  o = util.options("seg.sum", o, { axes = util.none, keep = false })
+  check_node("sum", "the operand", x)
+  o = reduction("sum", o)
   if o.axes == nil then
     fail("usage", 'seg.sum: give axes, as { axes = { "h", "w" } }; over everything there is '
          .. "seg.mean only, as a batch may come in parts")
   end
-  return op.sum(x, flags("sum", x, o))
+  return sum("sum", x, o, false)
 end
 
 function M.mean(x, o)
-  check("mean", x)
-  o = util.options("seg.mean", o, { axes = util.none, keep = false, mask = util.none,
-                                    weight = util.none })
-  if o.axes == nil then
-    if o.keep then fail("usage", "seg.mean: keep goes with axes") end
-    return op.mean(x, x, o.mask, o.weight)
+  check_node("mean", "the operand", x)
+  o = reduction("mean", o, { axes = util.none, keep = false, mask = util.none,
+                             weight = util.none })
+  if o.axes ~= nil then
+    if o.mask ~= nil or o.weight ~= nil then
+      fail("usage", "seg.mean: mask and weight are for the mean over everything, without axes")
+    end
+    return sum("mean", x, o, true)
   end
-  if o.mask ~= nil or o.weight ~= nil then
-    fail("usage", "seg.mean: mask and weight are for the mean over everything, without axes")
+  if o.keep then fail("usage", "seg.mean: keep goes with axes") end
+  for _, what in ipairs { "mask", "weight" } do
+    if o[what] ~= nil then check_node("mean", what, o[what]) end
   end
-  local attrs = flags("mean", x, o)
-  attrs.mean = true
-  return op.sum(x, attrs)
+  return op.mean(x, x, o.mask, o.weight)
+end
+
+-- The largest element over axes; elements that are equal share the gradient.
+function largest(name, x, o)
+  check_node(name, "the operand", x)
+  return op.amax(x, flags(name, x, reduction(name, o)))
 end
 
 -- Two passes, so that a mean that is large beside the deviation costs no digits.
 function M.var(x, o)
-  check("var", x)
-  o = util.options("seg.var", o, { axes = util.none, keep = false })
-  local e = x - M.mean(x, { axes = o.axes, keep = true })
-  return M.mean(e * e, { axes = o.axes, keep = o.keep })
+  check_node("var", "the operand", x)
+  o = reduction("var", o)
+  local e = x - sum("var", x, { axes = o.axes, keep = true }, true)
+  return sum("var", e * e, o, true)
+end
+
+-- exp of x minus its largest element does not overflow; the result is the same for any number in
+-- place of the largest, so that one has no gradient.
+function M.logsumexp(x, o)
+  check_node("logsumexp", "the operand", x)
+  o = reduction("logsumexp", o)
+  local keep = { axes = o.axes, keep = true }
+  local top = op.stop(largest("logsumexp", x, keep))
+  local result = op.log(sum("logsumexp", op.exp(x - top), keep, false)) + top
+  return o.keep and result or sum("logsumexp", result, o, false)
+end
+
+function M.norm(x, o)
+  check_node("norm", "the operand", x)
+  return op.sqrt(sum("norm", x * x, reduction("norm", o), false))
 end
 
 return M

@@ -403,12 +403,15 @@ M.spatial_dropout = dropout("spatial_dropout") -- whole channels of a sample
 
 -- The initial values of nn.param: a number, or { normal = deviation } or { uniform = bound }.
 local function values_of(name, init)
-  if type(init) == "number" then return { init = "const", value = init } end
+  if type(init) == "number" and math.abs(init) <= 3.4e38 then
+    return { init = "const", value = init }
+  end
   local kind, value
   if type(init) == "table" then kind, value = next(init) end
-  if (kind ~= "normal" and kind ~= "uniform") or type(value) ~= "number" or next(init, kind) then
+  if (kind ~= "normal" and kind ~= "uniform") or type(value) ~= "number" or next(init, kind)
+    or not (value >= 0 and value <= 1e30) then
     fail("usage", 'nn.param("%s"): init must be a number, { normal = deviation } or '
-         .. "{ uniform = bound }", name)
+         .. "{ uniform = bound }, both from 0 on", name)
   end
   return { init = kind, value = value }
 end
@@ -426,6 +429,12 @@ function M.param(name, shape, o)
     if math.type(extent) ~= "integer" or extent < 1 or (i == 1 and #shape > 1 and extent ~= 1) then
       fail("usage", 'nn.param("%s"): axis %d of the shape is %s, wanted %s', name, i,
            tostring(extent), i == 1 and #shape > 1 and "1, the batch" or "a whole number above 0")
+    end
+  end
+  for _, what in ipairs { "trained", "decay" } do
+    if type(o[what]) ~= "boolean" then
+      fail("usage", 'nn.param("%s"): %s must be true or false, got %s', name, what,
+           tostring(o[what]))
     end
   end
   local how = values_of(name, o.init)

@@ -283,7 +283,7 @@ local function check(r)
   check_output(r)
   check_ranks(r)
   if not is_node(r.loss) or r.loss.rank ~= -2 then
-    fail("usage", "seg.recipe: loss must be a loss node (one number)")
+    fail("usage", "seg.recipe: loss must be a loss node (one number); seg.mean(node) makes one")
   end
   r.schedule = r.schedule or optim.constant
   if r.epochs == nil then

@@ -83,15 +83,16 @@ function seg.floor(x) end
 ---@return seg.node
 function seg.round(x) end
 
----The larger of two; where they are equal each gets half of the gradient.
+---The larger of two; where they are equal each gets half of the gradient. With `{ axes = }` the
+---largest element over axes; its equals share the gradient.
 ---@param a seg.node|number
----@param b seg.node|number one of the two is a node
+---@param b seg.node|number|seg.axes one of the two is a node
 ---@return seg.node
 function seg.max(a, b) end
 
----The smaller of two; where they are equal each gets half of the gradient.
+---The smaller of two, or with `{ axes = }` the smallest element over axes, as `max`.
 ---@param a seg.node|number
----@param b seg.node|number
+---@param b seg.node|number|seg.axes
 ---@return seg.node
 function seg.min(a, b) end
 
@@ -138,21 +139,21 @@ function seg.eq(a, b) end
 ---@return seg.node
 function seg.ne(a, b) end
 
----a where the condition is not 0, else b. What is not taken may be infinite or NaN, also in the
----gradient of a and b themselves.
+---a where the condition is not 0, else b. What is not taken may be infinite or NaN, but its
+---gradient must be finite: limit the operand, as in `seg.log(seg.max(x, 1e-6))`.
 ---@param condition seg.node
 ---@param a seg.node|number
 ---@param b seg.node|number
 ---@return seg.node
 function seg.where(condition, a, b) end
 
----@class seg.sum.options
+---@class seg.axes
 ---@field axes ("c"|"d"|"h"|"w")[] the axes to sum over
----@field keep? boolean = false; keeps the axes with extent 1
+---@field keep? boolean = false; keeps the axes with extent 1; without it the others move up: h becomes w if w is summed
 
 ---Sum over axes. An axis of channels stays, with one channel. Over the batch there is seg.mean.
 ---@param x seg.node
----@param o seg.sum.options
+---@param o seg.axes
 ---@return seg.node
 function seg.sum(x, o) end
 
@@ -160,7 +161,7 @@ function seg.sum(x, o) end
 ---@field axes? ("c"|"d"|"h"|"w")[] default: everything, batch included: one number, a loss
 ---@field keep? boolean = false; keeps the axes with extent 1
 ---@field mask? seg.node 1 where an element counts; the mean over none is 0, with gradient 0
----@field weight? seg.node factor of each element
+---@field weight? seg.node factor of each element; a constant, without a gradient of its own
 
 ---Mean over axes, or over everything: then it is a loss or a part of one. It is the mean of each part
 ---of a batch if the batch comes in parts (accumulate, ranks).
@@ -169,15 +170,24 @@ function seg.sum(x, o) end
 ---@return seg.node
 function seg.mean(x, o) end
 
----@class seg.var.options
----@field axes ("c"|"d"|"h"|"w")[]
----@field keep? boolean = false
-
 ---Variance over axes: the mean squared distance to the mean.
 ---@param x seg.node
----@param o seg.var.options
+---@param o seg.axes
 ---@return seg.node
 function seg.var(x, o) end
+
+---Logarithm of the sum of exponentials over axes, without overflow: `x - seg.logsumexp(x, { axes = {
+---"c" }, keep = true })` is the logarithm of a softmax.
+---@param x seg.node
+---@param o seg.axes
+---@return seg.node
+function seg.logsumexp(x, o) end
+
+---Square root of the sum of squares over axes; its gradient at 0 is not finite.
+---@param x seg.node
+---@param o seg.axes
+---@return seg.node
+function seg.norm(x, o) end
 
 ---x as a constant: no gradient flows back through it.
 ---@param x seg.node

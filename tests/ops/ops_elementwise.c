@@ -402,6 +402,29 @@ TEST(functions_at_kinks)
     arena_release(&mem);
 }
 
+/* The gradient of the largest element, shared by its equals; NaN is the
+ * largest. */
+TEST(amax_by_hand)
+{
+    static const double x[4] = {1, 3, 3, -2}, dy[1] = {8};
+    const double nan[4] = {1, NAN, 3, 4};
+    Arena mem = {0};
+    for (int i = 0; i < 2; i++) {
+        OpValues out;
+        OpCase c = {.attr = op_default(OP_amax), .rank = 1, .wrt = 1};
+        c.attr.amax.w = 1;
+        c.x[0] = (Dims){1, 1, 1, 4, 1};
+        given_run(given_backend(i), &c, (const double *[MAX_IN]){x}, dy, &mem,
+                  &out);
+        EXPECT(out.y[0] == 3);
+        given_near(out.dx[0], (const double[4]){0, 4, 4, 0}, 4, 0);
+        given_run(given_backend(i), &c, (const double *[MAX_IN]){nan}, dy, &mem,
+                  &out);
+        EXPECT(isnan(out.y[0]));
+    }
+    arena_release(&mem);
+}
+
 TEST(activation_extremes)
 {
     // saturated, not NaN; -0 and the smallest numbers included

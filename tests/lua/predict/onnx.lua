@@ -171,6 +171,10 @@ local forms = {
   mean_kept = { from = 1, function(x)
     return x - seg.mean(x, { axes = { "w", "c" }, keep = true })
   end },
+  largest = { function(x)
+    return seg.max(x, { axes = { "c" }, keep = true }) - seg.min(x, { axes = { "c" }, keep = true })
+  end },
+  log_softmax = { function(x) return x - seg.logsumexp(x, { axes = { "c" }, keep = true }) end },
   variance = { from = 2, function(x) return seg.var(x, { axes = { "h" } }) end },
   mask_length = { from = 1, to = 1, function(x) return nn.mask_length(x, length_of(x)) end },
   mean_of_length = { from = 1, to = 1, function(x) return op.global_avgpool(x, length_of(x)) end },
