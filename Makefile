@@ -278,8 +278,8 @@ help:                         ## this list
 	  Makefile
 	@printf '%s\n' \
 	  'Three tiers of tests, and the packages that they take beyond the demo:' \
-	  '  sh vendor/bootstrap test     30 MB fetched, 190 MB on the disk; 22 min' \
-	  '  bash .ci/run                560 MB, 2.5 GB: with every tool; 41 minutes on two cores' \
+	  '  sh vendor/bootstrap test     30 MB fetched, 190 MB on the disk; 16 min' \
+	  '  bash .ci/run                560 MB, 2.5 GB: with every tool; 34 minutes on two cores' \
 	  '  sh vendor/bootstrap soak    600 MB: long forms, fuzzing; hours'
 
 RUN_TESTS = BUILD=$(BUILD) PROGRAM=$(PROGRAM) SAN=$(SAN) MAKE="$(MAKE)" \
