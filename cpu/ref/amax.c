@@ -4,17 +4,6 @@
  * equal to the result, as PyTorch's amax has it; forward saves their number. */
 #include "cpu/ref/view.h"
 
-/* A range along one axis. */
-typedef struct Span {
-    int32_t from, to;
-} Span;
-
-/* The range that position `p` of a result with extent `own` is made of. */
-static Span span(int32_t own, int32_t all, int32_t p)
-{
-    return own == all ? (Span){p, p + 1} : (Span){0, all};
-}
-
 /* Adds x to the largest so far, *most, and to the number of its equals, *count;
  * 0: none yet. */
 static void take(double x, double *most, int64_t *count)

@@ -58,19 +58,6 @@ static void add_row(const Job *j, int64_t row, int64_t first, int64_t count,
             j->grad(dy[i], a[i * j->a.step], b[i * j->b.step]);
 }
 
-/* A range of results along one axis. */
-typedef struct Span {
-    int32_t from, to;
-} Span;
-
-/* Returns the range of results along an axis that read position `place` of an
- * operand of extent `own`: one result, or all if the operand was broadcast
- * along the axis. */
-static Span span(int32_t own, int32_t all, int32_t place)
-{
-    return own == all ? (Span){place, place + 1} : (Span){0, all};
-}
-
 /* An item is a row of the gradient, or BLOCK channels of it. If an operand was
  * broadcast along all positions (a bias), there are few items, hence few
  * threads: the price of sums in one order without scratch. */

@@ -44,4 +44,16 @@ static inline const real *view_row(const View *v, int64_t row)
     if (numel(v->dim) == 1) return v->data;
     return view_place(v, place(v->whole, row));
 }
+
+/* A range of positions of the whole along one axis. */
+typedef struct Span {
+    int32_t from, to;
+} Span;
+
+/* Returns the range along an axis that goes with position `at` of a tensor of
+ * extent `own`: one position, or all if the tensor is broadcast along it. */
+static inline Span span(int32_t own, int32_t all, int32_t at)
+{
+    return own == all ? (Span){at, at + 1} : (Span){0, all};
+}
 #endif

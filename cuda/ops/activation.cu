@@ -124,8 +124,6 @@ struct Function {
 #define N(number) number##f
 #define P         p
 #define Q         q
-#define BINARY(name, value, da, db)
-#define BINARY_STEP(name, value)
     __device__ float value(float x) const
     {
         switch (op) {
@@ -136,8 +134,6 @@ struct Function {
     case OP_##name:             \
         return value;
 #include "engine/graph/elementwise.def"
-#undef UNARY
-#undef UNARY_STEP
         }
         return x;
     }
@@ -148,18 +144,13 @@ struct Function {
 #define UNARY(name, kept, cost, value, derivative) \
     case OP_##name:                                \
         return derivative;
-#define UNARY_STEP(name, value)
 #include "engine/graph/elementwise.def"
-#undef UNARY
-#undef UNARY_STEP
         }
         return k;
     }
 #undef N
 #undef P
 #undef Q
-#undef BINARY
-#undef BINARY_STEP
 };
 
 /* The function of a call. */
@@ -279,8 +270,6 @@ ROW(scale, (Scale{c->attr->scale.mul, c->attr->scale.add}), c->dy)
     {                                      \
         return forward(c, function_of(c)); \
     }
-#define BINARY(name, value, da, db)
-#define BINARY_STEP(name, value)
 #include "engine/graph/elementwise.def"
 
 bool cuda_constant_fwd(const Call *c)

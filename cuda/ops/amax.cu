@@ -4,11 +4,9 @@
  * by a block, 256 at a time; the largest and the number of its equals do not
  * depend on the order. Backward: each thread makes one element of dx. Bound by
  * bandwidth: 4 bytes an element forward, 8 backward. 2 KB of shared memory. */
-#include "cuda/lib/kernel.cuh"
+#include "cuda/ops/repeats.cuh"
 
 namespace {
-
-enum { LOOP_REPEATS = 64 };
 
 /* The largest of some elements and the number of its equals; 0: no element. */
 struct Most {
@@ -98,11 +96,6 @@ __global__ void amax_bwd_kernel(const AmaxGrads p)
     }
 }
 
-int32_t again(int32_t own, int32_t all)
-{
-    return own == all ? 1 : all;
-}
-
 } // namespace
 
 extern "C" Space cuda_amax_space(const Call *c)
@@ -115,8 +108,7 @@ extern "C" Space cuda_amax_space(const Call *c)
 extern "C" bool cuda_amax_fwd(const Call *c)
 {
     const Dims all = c->x[0]->dim, own = op_reduced_dims(c->attr, all);
-    const Dims more = {1, again(own.d, all.d), again(own.h, all.h),
-                       again(own.w, all.w), again(own.c, all.c)};
+    const Dims more = repeats_of(own, all);
     Amax p = {};
     p.x = values(c->x[0]), p.step = steps_of(all);
     p.own = grid_of(own), p.own_c = divisor(own.c);

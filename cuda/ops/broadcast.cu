@@ -13,10 +13,11 @@
  * order. If the operand has several channels the 32 are channels, otherwise
  * repeats: in both cases adjacent threads read adjacent memory. */
 #include "cuda/lib/grid_reduce_launch.cuh"
+#include "cuda/ops/repeats.cuh"
 
 namespace {
 
-enum { LOOP_REPEATS = 64, PARTS = 256, PART_ITEMS = 2048 };
+enum { PARTS = 256, PART_ITEMS = 2048 };
 
 /* Elements of a thread if each has its own result: operands in 16 bits have
  * channels that divide by four. */
@@ -90,8 +91,6 @@ struct Function {
     }
 
 #define N(number) number##f
-#define UNARY(name, kept, cost, value, derivative)
-#define UNARY_STEP(name, value)
     __device__ float value(float a, float b) const
     {
         switch (op) {
@@ -102,8 +101,6 @@ struct Function {
     case OP_##name:              \
         return value;
 #include "engine/graph/elementwise.def"
-#undef BINARY
-#undef BINARY_STEP
         }
         return a;
     }
@@ -114,16 +111,11 @@ struct Function {
 #define BINARY(name, value, da, db) \
     case OP_##name:                 \
         return operand ? (db) : (da);
-#define BINARY_STEP(name, value)
 #include "engine/graph/elementwise.def"
-#undef BINARY
-#undef BINARY_STEP
         }
         return dy;
     }
 #undef N
-#undef UNARY
-#undef UNARY_STEP
 };
 
 // -- operands broadcast to the result ----------------------------------------
@@ -308,18 +300,11 @@ __global__ void broadcast_bwd_parts_kernel(const F f, const Pair p,
     parts[blockIdx.y * r.count + row * r.own_c.by + c] = all;
 }
 
-/* The number of repeats along an axis. */
-int32_t again(int32_t own, int32_t all)
-{
-    return own == all ? 1 : all;
-}
-
 /* Parts depend on extents alone, so the sum has one order on every GPU. */
 Repeat repeat_of(const Call *c, int operand)
 {
     Dims own = c->x[operand]->dim, all = c->y->dim;
-    Dims more = {again(own.n, all.n), again(own.d, all.d), again(own.h, all.h),
-                 again(own.w, all.w), again(own.c, all.c)};
+    Dims more = repeats_of(own, all);
     Repeat r = {};
     r.own = grid_of(own), r.own_c = divisor(own.c);
     r.again = grid_of(more), r.again_c = divisor(more.c);
@@ -483,8 +468,6 @@ ROW(sub, Sub{})
 ROW(mul, Mul{})
 ROW(div, Div{})
 
-#define UNARY(name, kept, cost, value, derivative)
-#define UNARY_STEP(name, value)
 #define BINARY(name, value, da, db) ROW(name, Function{OP_##name})
 #define BINARY_STEP(name, value)                \
     bool cuda_##name##_fwd(const Call *c)       \
