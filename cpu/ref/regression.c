@@ -49,7 +49,7 @@ static double huber_grad(const Attr *a, double x, double t)
     return e > delta ? delta : e < -delta ? -delta : e;
 }
 
-// x, whatever the target
+// the value is x; the target is not read
 static double mean_value(const Attr *a, double x, double t)
 {
     (void)a, (void)t;

@@ -199,9 +199,10 @@ static int64_t broadcast_index(Dims own, Dims all, int64_t i)
     return at;
 }
 
-/* dot_scale of an operator whose operands are broadcast: the absolute sum of
- * the terms of each gradient, which are the gradients of operands of the
- * result's extents, and their number. */
+/* dot_scale of an operator with broadcast operands. A gradient is then a sum of
+ * terms. The terms are the gradients of operands that have been repeated to the
+ * result's extents; `scale` gets the sum of their absolute values, `chain`
+ * their number. */
 static bool broadcast_scale(const OpCase *c, const OpDevice *ref,
                             const OpValues *in, OpOptions how, Arena *mem,
                             OpValues *scale, OpValues *chain)

@@ -14,7 +14,7 @@ local M = {}
 local UNARY = { "exp", "log", "log1p", "sqrt", "rsqrt", "abs", "sign", "sin", "cos", "tanh",
                 "sigmoid", "relu", "erf", "floor", "round", "stop" }
 
--- Checks that v is a node; what: its name in seg.NAME(..).
+-- Checks that v, the operand `what` of seg.NAME, is a node.
 local function check_node(name, what, v)
   if is_node(v) then return end
   fail("usage", "seg.%s: %s must be a node of the network, got %s%s", name, what, type(v),
@@ -95,8 +95,8 @@ function M.clamp(x, low, high)
   return x
 end
 
--- A select takes the value where the condition is not 0, else 0, so a value that is not taken may
--- be infinite or NaN.
+-- The operator select returns the value where the condition is not 0, else 0: no product, so the
+-- value at the other elements may be infinite or NaN.
 function M.where(condition, a, b)
   check_node("where", "the condition", condition)
   local yes = node("where", "operand 2", a, condition)

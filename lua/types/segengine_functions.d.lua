@@ -139,8 +139,8 @@ function seg.eq(a, b) end
 ---@return seg.node
 function seg.ne(a, b) end
 
----a where the condition is not 0, else b. What is not taken may be infinite or NaN, but its
----gradient must be finite: limit the operand, as in `seg.log(seg.max(x, 1e-6))`.
+---a where the condition is not 0, else b. The operand that is not chosen may be infinite or NaN there,
+---but its gradient must be finite: limit the operand, as in `seg.log(seg.max(x, 1e-6))`.
 ---@param condition seg.node
 ---@param a seg.node|number
 ---@param b seg.node|number
