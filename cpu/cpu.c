@@ -218,6 +218,7 @@ const Backend backend_cpu = {
     .blend = cpu_blend,
     .sum_squares = cpu_sum_squares,
     .convert = cpu_convert,
+    .program = cpu_program,
 #define OP(name, in, shape, grad, keep, sp, flags, bound, row, ...) \
     KERNELS(PATH_##row, name, grad, sp)
 #include "engine/graph/ops.def"

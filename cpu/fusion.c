@@ -63,7 +63,7 @@ static int32_t microbatch(const Call *c)
     const int64_t cache = CACHE * most(1, ceil_div(c->threads, CORES));
     int64_t bytes = (int64_t)tensor_bytes(c->y);
     for (int k = 0; k < MAX_IN; k++)
-        if (c->x[k] && op_by_sample(&op_info[op], k))
+        if (c->x[k] && (c->program || op_by_sample(&op_info[op], k)))
             bytes +=
                 (int64_t)tensor_bytes(c->half.x[k] ? c->half.x[k] : c->x[k]);
     const int64_t each = most(1, cache / (bytes / n + 1));

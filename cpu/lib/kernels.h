@@ -21,6 +21,8 @@
 #include "engine/graph/ops.def"
 #undef KERNEL_SET
 
+KernelFn cpu_program; /* Backend.program */
+
 /* The `cpu` kernels of an operator that has fast kernels only for calls with
  * is_fast(), and plain loops for other calls. Similar operators share the fast
  * kernels space_of(), <kind>_fwd() and <kind>_bwd(). All three test is_fast(),

@@ -191,6 +191,17 @@ typedef struct RegionGrad {
     float a, b, bce, weight;
 } RegionGrad;
 
+/* The operands and the result of an elementwise operator on n elements. An
+ * operand that the instruction does not read is any memory of that size; `to`
+ * may be the memory of an operand. add: to += the result; of gradients only. */
+typedef struct Function {
+    const float *a, *b, *dy;
+    float *to;
+    int64_t n;
+    bool add;
+} Function;
+struct Instruction;
+
 /* Activations with an exponential. */
 typedef enum SmoothAct {
     SMOOTH_SIGMOID,
@@ -270,9 +281,6 @@ typedef struct Classes {
       (const float *x, int64_t ldx, int64_t rows, int64_t n, float *y,         \
        int64_t ldy, bool add))                                                 \
     K(void, sum2, (const float *a, const float *b, int64_t n, float *y))       \
-    /* y = a * b */                                                            \
-    K(void, mul2,                                                              \
-      (const float *a, const float *b, int64_t n, float *y, bool add))         \
     K(void, relu, (const float *x, int64_t n, float *y))                       \
     /* y = x <= 0 ? x * slope : x */                                           \
     K(void, leaky, (const float *x, int64_t n, float slope, float *y))         \
@@ -290,6 +298,8 @@ typedef struct Classes {
     K(void, smooth_act_grad,                                                   \
       (SmoothAct kind, const float *dy, const float *kept, int64_t n,          \
        float *dx, bool add))                                                   \
+    /* one instruction of a program (engine/graph/program.h) */                \
+    K(void, function, (const struct Instruction *i, const Function *f))        \
     /* y (cols, channels): the maxima; which: the tap of each */               \
     K(void, pool_max, (const PoolRow *p, float *y, uint8_t *which))            \
     /* dx = dy at the tap of the maximum, else 0 */                            \

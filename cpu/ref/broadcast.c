@@ -18,9 +18,8 @@ typedef struct Job {
 /* Channels of a row of the gradient that are summed together. */
 enum { BLOCK = 64 };
 
-/* Rows of y; View does the broadcasting. The four functions are called through
- * a pointer for each element: where extents are equal, cpu/ops/broadcast.c is
- * faster. */
+/* Rows of y; View does the broadcasting. The functions are called through a
+ * pointer for each element: cpu/ops/program.c is faster. */
 static void value_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

@@ -1,5 +1,4 @@
-/* elementwise.c -- elementwise kernels: copy, sum, product, times, relu, leaky
- * relu.
+/* elementwise.c -- elementwise kernels: copy, sum, times, relu, leaky relu.
  *
  * A result does not depend on where a block begins, so any cut into tasks gives
  * the same bits. A result may be in an operand's memory: a vector of the
@@ -56,19 +55,6 @@ void ISA_NAME(sum2)(const float *a, const float *b, int64_t n, float *y)
 {
 #define VALUE(load) load(a + i) + load(b + i)
     MAP(y, n, false, VALUE);
-#undef VALUE
-}
-
-void ISA_NAME(mul2)(const float *a, const float *b, int64_t n, float *y,
-                    bool add);
-void ISA_NAME(mul2)(const float *a, const float *b, int64_t n, float *y,
-                    bool add)
-{
-#define VALUE(load) load(a + i) * load(b + i)
-    if (add)
-        MAP(y, n, true, VALUE);
-    else
-        MAP(y, n, false, VALUE);
 #undef VALUE
 }
 

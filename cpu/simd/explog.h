@@ -138,6 +138,47 @@ INLINE V v_log1p(V e)
     return v_fma(whole, v_set(0.69314718056f), v_log1p_unit(f)) + (e - e);
 }
 
+/* exp(x) for any x; a subnormal result is rounded once. NaN stays. */
+INLINE V v_exp(V x)
+{
+    // beyond these the result is 0 or infinite; NaN is the second operand
+    x = v_min(v_set(90), v_max(v_set(-105), x));
+    const V n = v_exp_whole(x), half = v_fma(n, v_set(0.5f), WHOLE) - WHOLE;
+    // 2^n itself may be no normal number
+    return v_exp_short(v_exp_rest(x, n)) * v_power(half, 0) *
+           v_power(n - half, 0);
+}
+
+/* log(x) for any x: minus infinity for 0, NaN below. */
+INLINE V v_log(V x)
+{
+    // a subnormal number is multiplied by 2^25
+    const Vi small = x < v_set(0x1p-126f);
+    const V normal = v_select(small, x * v_set(0x1p25f), x);
+    // x = 2^n (1 + f) with 1 + f from sqrt(1/2) to sqrt(2)
+    const Vi n = ((Vi)normal - 0x3f3504f3) >> 23;
+    const V f = (V)((Vi)normal - (n << 23)) - v_set(1);
+    const V whole =
+        __builtin_convertvector(n, V) - v_select(small, v_set(25), v_zero());
+    // log 2 as a sum of two floats, of which the first product is exact
+    V r = v_fma(whole, v_set(-2.12194440e-4f), v_log1p_unit(f));
+    r = v_fma(whole, v_set(0.693359375f), r);
+    r = v_select(x > 0, r, v_set(NAN));
+    r = v_select(x == 0, v_set(-INFINITY), r);
+    // infinite and NaN are their own logarithms
+    return v_select(x < v_set(INFINITY), r, x);
+}
+
+/* log(1 + x) for any x. */
+INLINE V v_log1p_any(V x)
+{
+    // log u of the rounded sum u = 1 + x, and the rest of the sum to first
+    // order
+    const V u = x + v_set(1), rest = (x - (u - v_set(1))) / u;
+    const V r = v_log(u);
+    return v_select((u > 0) & (u < v_set(INFINITY)), r + rest, r);
+}
+
 /* Sigmoid cross entropy, positive targets times `weight`, from e = v_decay(x):
  * weight t softplus(-x) + (1 - t) softplus(x), in which no term cancels
  * another. */

@@ -31,6 +31,7 @@ static unsigned narrow(const Call *c)
 {
     const unsigned pair = 1 | NARROW_Y; // operand 0 and the result
     const unsigned all = (1u << MAX_IN) - 1;
+    if (c->program) return all | NARROW_Y;
 
     switch (call_op(c)) {
     case OP_conv: // and the second input of an implicit concat
@@ -213,6 +214,7 @@ const Backend backend_cuda = {
     .pairs = pairs,
     .tile = igemm_tile_listed,
     .convert = cuda_convert,
+    .program = cuda_program,
     .allreduce_open = gpu_allreduce_open,
     .allreduce = gpu_allreduce,
     .device_step = &cuda_device_step,

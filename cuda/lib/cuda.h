@@ -95,6 +95,7 @@ unsigned cuda_conv_copies(const Call *c); /* Storage.copies */
 int cuda_conv_tile(const Call *c);        /* Schedule.tile  */
 /* In convert.cu. */
 bool cuda_convert(const Call *c);
+bool cuda_program(const Call *c); /* Backend.program */
 /* In pool_max.cu and dropout.cu. */
 bool cuda_maxpool_sums_grads(const Call *c);
 bool cuda_spatial_dropout_sums_grads(const Call *c);

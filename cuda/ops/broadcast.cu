@@ -13,6 +13,7 @@
  * order. If the operand has several channels the 32 are channels, otherwise
  * repeats: in both cases adjacent threads read adjacent memory. */
 #include "cuda/lib/grid_reduce_launch.cuh"
+#include "cuda/ops/functions.cuh"
 #include "cuda/ops/repeats.cuh"
 
 namespace {
@@ -23,99 +24,6 @@ enum { PARTS = 256, PART_ITEMS = 2048 };
  * channels that divide by four. */
 template <Dtype D> struct Each {
     enum { COUNT = D == F32 ? 1 : 4 };
-};
-
-// -- the four operators ------------------------------------------------------
-// value(a, b); part: the term that an element of dy adds to the gradient of an
-// operand; reads: part depends on a and b.
-
-struct Add {
-    static constexpr bool reads = false;
-    static __device__ float value(float a, float b)
-    {
-        return a + b;
-    }
-    static __device__ float part(int, float dy, float, float)
-    {
-        return dy;
-    }
-};
-
-struct Sub {
-    static constexpr bool reads = false;
-    static __device__ float value(float a, float b)
-    {
-        return a - b;
-    }
-    static __device__ float part(int operand, float dy, float, float)
-    {
-        return operand ? -dy : dy;
-    }
-};
-
-struct Mul {
-    static constexpr bool reads = true;
-    static __device__ float value(float a, float b)
-    {
-        return a * b;
-    }
-    static __device__ float part(int operand, float dy, float a, float b)
-    {
-        return dy * (operand ? a : b);
-    }
-};
-
-struct Div {
-    static constexpr bool reads = true;
-    static __device__ float value(float a, float b)
-    {
-        return a / b;
-    }
-    static __device__ float part(int operand, float dy, float a, float b)
-    {
-        return operand ? -dy * a / b / b : dy / b;
-    }
-};
-
-/* A function of elementwise.def. One kernel for all of them: all threads take
- * the same case. */
-struct Function {
-    static constexpr bool reads = true;
-    int op;
-
-    /* a - b floor(a / b): the remainder with the sign of b, exact as fmodf. */
-    static __device__ float floored_mod(float a, float b)
-    {
-        const float r = fmodf(a, b);
-        return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-    }
-
-#define N(number) number##f
-    __device__ float value(float a, float b) const
-    {
-        switch (op) {
-#define BINARY(name, value, da, db) \
-    case OP_##name:                 \
-        return value;
-#define BINARY_STEP(name, value) \
-    case OP_##name:              \
-        return value;
-#include "engine/graph/elementwise.def"
-        }
-        return a;
-    }
-
-    __device__ float part(int operand, float dy, float a, float b) const
-    {
-        switch (op) {
-#define BINARY(name, value, da, db) \
-    case OP_##name:                 \
-        return operand ? (db) : (da);
-#include "engine/graph/elementwise.def"
-        }
-        return dy;
-    }
-#undef N
 };
 
 // -- operands broadcast to the result ----------------------------------------
@@ -468,11 +376,11 @@ ROW(sub, Sub{})
 ROW(mul, Mul{})
 ROW(div, Div{})
 
-#define BINARY(name, value, da, db) ROW(name, Function{OP_##name})
-#define BINARY_STEP(name, value)                \
-    bool cuda_##name##_fwd(const Call *c)       \
-    {                                           \
-        return forward(c, Function{OP_##name}); \
+#define BINARY(name, value, da, db) ROW(name, BinaryFunction{OP_##name})
+#define BINARY_STEP(name, value)                      \
+    bool cuda_##name##_fwd(const Call *c)             \
+    {                                                 \
+        return forward(c, BinaryFunction{OP_##name}); \
     }
 #include "engine/graph/elementwise.def"
 }

@@ -99,7 +99,8 @@ bool backend_takes(const Backend *be, Precision p)
 
 Fusions backend_fusions(const Backend *be, const Call *c)
 {
-    return be->fusions ? be->fusions(c) : (Fusions){0};
+    // a program has taken over what it can
+    return be->fusions && !c->program ? be->fusions(c) : (Fusions){0};
 }
 
 Storage backend_storage(const Backend *be, const Call *c)

@@ -69,6 +69,9 @@ typedef struct Backend {
     bool (*begin)(void *dev, const Step *step);
     KernelFn *fwd[OP_COUNT], *bwd[OP_COUNT]; /* bwd NULL: no gradient */
     SpaceFn *space[OP_COUNT];                /* NULL: no memory */
+    /* Runs the forward or, with dy, the backward code of c->program, without
+     * scratch memory. NULL: each elementwise operator is a call. */
+    KernelFn *program;
 
     /* Questions of the planner about a call with attributes, extents and types;
      * dy is non-NULL when there is a backward pass, dx[i] when that gradient is

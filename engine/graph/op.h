@@ -236,6 +236,9 @@ typedef struct CallCopies {
  * dx[X2] is the gradient of x[X2]. */
 typedef struct Call {
     const Attr *attr;
+    /* Several elementwise operators that the call runs (program.h); attr is the
+     * last of them. NULL: attr alone. */
+    const struct Program *program;
     /* Epilogue: an operator of one operand applied to each result before it is
      * stored, or NULL; Fusions.epilogue allows it. y and dy are then those of
      * the epilogue. bwd first takes dy through it: by y, or, for an epilogue

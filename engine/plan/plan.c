@@ -5,6 +5,7 @@
  *     infer                 extents of all nodes
  *     find_wanted           which values need a gradient
  *     plan_fuse.c           activations and norms into epilogues, concats away
+ *     plan_programs.c       trees of elementwise operators as programs
  *     plan_half.c           storage in 16 bits
  *     plan_deferred_norm.c  batch norms that their readers apply on load
  *     plan_calls.c          the calls, with plan_grad_sums.c and
@@ -109,6 +110,7 @@ static bool infer(Plan *p)
                         .norm = -1,
                         .act = -1,
                         .concat = -1,
+                        .read_by = -1,
                         .param = -1,
                         .attr = n->attr,
                         .first.x = n->y};
@@ -168,9 +170,7 @@ static void make_rows(Plan *p)
         Tensor x[MAX_IN];
         memset(x, 0, sizeof x);
         *r = (PlanRow){.node = call->node,
-                       .concat = p->node[call->node].concat,
-                       .norm = p->node[call->node].norm,
-                       .act = p->node[call->node].act,
+                       .ops = ops_of(p, call->node),
                        .value_bytes = tensor_bytes(call->y),
                        .saved_bytes = buffer_bytes(p, p->saved[c]),
                        .scratch_bytes = buffer_bytes(p, p->scratch[c]),
@@ -238,7 +238,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     TRY(infer(p));
     find_wanted(p);
     TRY(plan_users_make(p));
-    if (!spec->no_fusion) plan_fuse(p), plan_concat(p, true);
+    if (!spec->no_fusion) plan_fuse(p), plan_programs(p), plan_concat(p, true);
     plan_half(p);
     if (!spec->no_fusion) plan_deferred_norm(p);
     plan_calls_make(p);

@@ -8,6 +8,7 @@
  * time. Graph and parameters must outlive the plan; the graph may grow. */
 #ifndef SEG_ENGINE_PLAN_PLAN_H
 #define SEG_ENGINE_PLAN_PLAN_H
+#include "engine/graph/program.h"
 #include "engine/plan/params.h"
 
 /* Extents of one input: n any batch, d h w any that the network accepts, c as
@@ -51,13 +52,23 @@ typedef struct PlanSpec {
     bool least;
 } PlanSpec;
 
+/* The nodes whose operators one call runs, in the order of the graph. */
+typedef struct PlanOps {
+    int count, node[PROGRAM_STEPS];
+} PlanOps;
+
+/* Writes the names of the operators, as "concat + conv + relu"; of many as
+ * "mul + exp + 7 more". */
+enum { PLAN_OPS_TEXT = 64 };
+void plan_ops_text(const Graph *g, const PlanOps *ops,
+                   char text[PLAN_OPS_TEXT]);
+
 /* A row of the printed plan: one forward call, for the whole batch. half_bytes:
  * copies in 16 bits that this call is the first to read. */
 typedef struct PlanRow {
     int node;
-    int concat;    /* implicit concat; or -1            */
-    int norm, act; /* nodes in its epilogue; or -1      */
-    double flops;  /* forward */
+    PlanOps ops;
+    double flops;                                   /* forward */
     size_t value_bytes, saved_bytes, scratch_bytes; /* scratch: forward */
     size_t half_bytes;
     int64_t params;   /* elements that it reads */
@@ -153,7 +164,8 @@ int plan_rows(const Plan *p, const PlanRow **rows);
 
 /* Milliseconds per call of one run, forward and backward apart. */
 typedef struct PlanTime {
-    int node, concat, norm, act; /* as of a PlanRow */
+    int node;
+    PlanOps ops;            /* as of a PlanRow */
     bool backward, convert; /* convert: a copy in 16 bits of its value or dy */
     int tile;               /* its tile, a number of Backend.tile; 0: none */
     double ms;

@@ -29,6 +29,7 @@ Call plan_call(Plan *p, int i)
 {
     PlanNode *q = &p->node[i];
     Call c = {.attr = &q->attr,
+              .program = q->program ? &q->program->code : NULL,
               .act = q->act < 0 ? NULL : &p->node[q->act].attr,
               .norm = {.attr = q->norm < 0 ? NULL : &p->node[q->norm].attr,
                        .deferred = q->deferred},
@@ -154,11 +155,10 @@ static void bring(Plan *p, int v)
  * addition to dy. */
 static void bring_operands(Plan *p, int i, const Call *c)
 {
-    const OpInfo *info = info_of(p, i);
     const int keep = keeps_of(p, c);
     for (int k = 0; k < MAX_IN; k++) {
         int v = operand_of(p, i, k);
-        if (v < 0 || !op_keeps(info, k)) continue;
+        if (v < 0 || !reads_operand(p, c, k)) continue;
         p->node[v].read = true;
         bring(p, v);
     }
@@ -198,7 +198,8 @@ static void emit_backward(Plan *p, int i)
 {
     PlanNode *q = &p->node[i];
     Call c = plan_call(p, i);
-    const int count = differentiable(info_of(p, i));
+    const int count =
+        c.program ? c.program->operands : differentiable(info_of(p, i));
 
     bring_operands(p, i, &c);
     unsigned bits = 0;
@@ -210,6 +211,7 @@ static void emit_backward(Plan *p, int i)
         // the second operand of an implicit concat is treated like operand 0
         if (v < 0 || (k >= count && q->concat < 0) || !p->node[v].wants)
             continue;
+        if (c.program && !(c.program->wants >> k & 1)) continue;
         // the first call in this order stores, later calls add; an operand that
         // occurs twice in one call is stored once
         if (!p->reached[v]) c.fresh |= 1u << k;

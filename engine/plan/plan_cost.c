@@ -116,7 +116,8 @@ static bool wants_image(const Call *c)
  * its weights and a frozen one not its image. */
 static bool needs(const Call *c, int k)
 {
-    if (!op_multiplies(call_op(c)) && call_op(c) != OP_mul) return true;
+    if (c->program || (!op_multiplies(call_op(c)) && call_op(c) != OP_mul))
+        return true;
     const bool image = k == 0 || k == X2;
     return image ? c->dx[1] != NULL : k == 1 && wants_image(c);
 }
@@ -126,14 +127,14 @@ static bool needs(const Call *c, int k)
 static LaunchPart backward(const Plan *p, int c, unsigned fresh)
 {
     const Call *call = &p->call[c];
-    const OpInfo *info = info_of(p, call->node);
     LaunchPart cost = {.node = call->node, .backward = true};
     cost.bytes = gradients(call, fresh) +
                  size_of(call->half.dy ? call->half.dy : call->dy);
     for (int k = 0; k < MAX_IN; k++)
-        if (op_keeps(info, k) && needs(call, k)) cost.bytes += operand(call, k);
+        if (reads_operand(p, call, k) && needs(call, k))
+            cost.bytes += operand(call, k);
     if (keeps_of(p, call) & KEEP_Y) cost.bytes += size_of(call->y);
-    if (info->keep & KEEP_S) cost.bytes += saved_of(p, c);
+    if (info_of(p, call->node)->keep & KEEP_S) cost.bytes += saved_of(p, c);
     cost.flops = wants_image(call) + (call->dx[1] != NULL);
     return cost;
 }

@@ -69,10 +69,9 @@ static void walk_meet(Walk *w, int i)
     for (int k = 0; k < MAX_IN; k++) w->count += operand_of(p, i, k) == w->v;
 }
 
-/* Returns how many operands of used nodes from .. end-1 are node v's value, at
- * most `most`. Visits only users of v in the graph, and users of nodes that
- * show it: a loop over all nodes for each v would be quadratic. */
-static int readers(Plan *p, int v, int from, int end, int most)
+// visits only users of v in the graph, and users of nodes that show it: a loop
+// over all nodes for each v would be quadratic
+int plan_readers(Plan *p, int v, int from, int end, int most)
 {
     const Users *u = &p->users;
     Walk w = {.p = p, .v = v, .from = from, .end = end};
@@ -85,8 +84,11 @@ static int readers(Plan *p, int v, int from, int end, int most)
             const int i = u->user[k], by = p->node[i].read_by;
             walk_meet(&w, i);
             // the reader of an implicit concat reads its operands, possibly
-            // through a node that shows the concat
-            if (!p->node[i].used && p->node[by].concat == i) walk_meet(&w, by);
+            // through a node that shows the concat; the call of a program
+            // those of its steps
+            if (!p->node[i].used && by >= 0 &&
+                (p->node[by].concat == i || p->node[by].program))
+                walk_meet(&w, by);
         }
     }
     return w.count;
@@ -94,7 +96,7 @@ static int readers(Plan *p, int v, int from, int end, int most)
 
 bool is_read_once(Plan *p, int v)
 {
-    return !plan_keeps(p, v) && readers(p, v, v + 1, p->nodes, 2) == 1;
+    return !plan_keeps(p, v) && plan_readers(p, v, v + 1, p->nodes, 2) == 1;
 }
 
 /* May the call of operator v also run node i, which reads its value? */
@@ -164,7 +166,8 @@ static bool is_apart(Plan *p, int j, int i)
         n->in[2] >= 0 || !is_read_once(p, j))
         return false;
     const int a = operand_of(p, j, 0), b = operand_of(p, j, 1);
-    return a != b && !readers(p, a, j + 1, i, 1) && !readers(p, b, j + 1, i, 1);
+    return a != b && !plan_readers(p, a, j + 1, i, 1) &&
+           !plan_readers(p, b, j + 1, i, 1);
 }
 
 /* Makes the concat before node i implicit, if possible. */
@@ -194,14 +197,40 @@ void plan_concat(Plan *p, bool apart)
     }
 }
 
-char *row_text(const Plan *p, int v, char text[ROW_TEXT])
+PlanOps ops_of(const Plan *p, int v)
 {
     const PlanNode *q = &p->node[v];
+    PlanOps ops = {.count = 0};
+    if (q->program) {
+        for (int s = 0; s < q->program->code.steps; s++)
+            if (q->program->code.step[s].attr->op != OP_constant)
+                ops.node[ops.count++] = q->program->node[s];
+        return ops;
+    }
     const int part[] = {q->concat, v, q->norm, q->act};
+    for (int i = 0; i < 4; i++)
+        if (part[i] >= 0) ops.node[ops.count++] = part[i];
+    return ops;
+}
+
+void plan_ops_text(const Graph *g, const PlanOps *ops, char text[PLAN_OPS_TEXT])
+{
+    enum { NAMES = 4 }; // of the longest row without a program
+    const int names = ops->count > NAMES ? NAMES - 2 : ops->count;
     size_t at = 0;
-    for (int i = 0; i < 4 && at < ROW_TEXT; i++)
-        if (part[i] >= 0)
-            at += (size_t)snprintf(text + at, ROW_TEXT - at, "%s%s",
-                                   at ? " + " : "", info_of(p, part[i])->name);
+    *text = 0;
+    for (int i = 0; i < names && at < PLAN_OPS_TEXT; i++)
+        at += (size_t)snprintf(text + at, PLAN_OPS_TEXT - at, "%s%s",
+                               at ? " + " : "",
+                               op_info[g->node[ops->node[i]].attr.op].name);
+    if (names < ops->count && at < PLAN_OPS_TEXT)
+        snprintf(text + at, PLAN_OPS_TEXT - at, " + %d more",
+                 ops->count - names);
+}
+
+char *row_text(const Plan *p, int v, char text[ROW_TEXT])
+{
+    const PlanOps ops = ops_of(p, v);
+    plan_ops_text(p->spec.graph, &ops, text);
     return text;
 }

@@ -18,10 +18,18 @@ typedef struct PlanValue {
     Tensor half;           /* copy in 16 bits; F32 until a call makes it    */
 } PlanValue;
 
+/* A program and the nodes of its operands and of its steps, which are in the
+ * order of the graph; the last step is the node that has the program. */
+typedef struct PlanProgram {
+    Program code;
+    int operand[MAX_IN], node[PROGRAM_STEPS];
+} PlanProgram;
+
 /* The state of one node of the graph. Numbers are -1 for none. */
 typedef struct PlanNode {
-    bool used;        /* an ancestor of a root, and not an implicit concat;
-                       * of other nodes the rest is -1 or 0                 */
+    bool used;        /* an ancestor of a root, and not an implicit concat
+                       * or a step inside a program; of other nodes the rest
+                       * is -1 or 0                                         */
     bool wants;       /* a gradient of its value is wanted                  */
     bool dropped;     /* not kept for backward calls: recomputed            */
     bool read;        /* by a backward call                                 */
@@ -32,7 +40,9 @@ typedef struct PlanNode {
     bool deferred;    /* `norm` and `act` are a deferred norm               */
     DeferredNorm deferred_norm; /* for the readers of its value             */
     int concat;           /* implicit concat whose operands it reads        */
-    int read_by;          /* of an implicit concat: the node that reads it  */
+    PlanProgram *program; /* that its call runs; or NULL                    */
+    int read_by;          /* of an implicit concat: the node that reads it;
+                           * of a step inside a program: the last step      */
     int bwd;              /* its backward call                              */
     int param;            /* number in params                               */
     Attr attr;            /* a copy, since the graph may grow and move      */
@@ -123,6 +133,8 @@ static inline int operand_of(const Plan *p, int i, int k)
 {
     const PlanNode *q = &p->node[i];
     const Node *n = node_of(p, i);
+    if (q->program)
+        return k < q->program->code.operands ? q->program->operand[k] : -1;
     if (q->concat >= 0 && (k == 0 || k == X2))
         n = node_of(p, q->concat), k = k == X2;
     return n->in[k] < 0 ? -1 : p->node[n->in[k]].alias_of;
@@ -142,8 +154,16 @@ static inline bool is_convert(const Call *c)
 static inline int keeps_of(const Plan *p, const Call *c)
 {
     const int keep = info_of(p, c->node)->keep;
+    if (c->program) return c->program->reads_y ? KEEP_Y : 0;
     return keep |
            (c->norm.deferred || (c->act && !(keep & KEEP_X)) ? KEEP_Y : 0);
+}
+
+/* Does backward call c read operand k? */
+static inline bool reads_operand(const Plan *p, const Call *c, int k)
+{
+    return c->program ? c->program->reads >> k & 1
+                      : op_keeps(info_of(p, c->node), k);
 }
 
 /* The number of operands, from the first, that get gradients: of a loss the
@@ -192,19 +212,32 @@ static inline PlanValue *value_of(Plan *p, int v, const Tensor *x)
                                    : NULL;
 }
 
+/* Returns how many operands of used nodes from .. end-1 are node v's value, at
+ * most `most`. */
+int plan_readers(Plan *p, int v, int from, int end, int most);
 /* Does exactly one call read the value of node v, which is no root? */
 bool is_read_once(Plan *p, int v);
 /* Make Plan.users, which the passes below need. */
 bool plan_users_make(Plan *p);
 /* The passes; each file has the description. */
 void plan_fuse(Plan *p);
+void plan_programs(Plan *p);
 /* Implicit concats; apart false: every concat is a call. */
 void plan_concat(Plan *p, bool apart);
 void plan_half(Plan *p);
 void plan_deferred_norm(Plan *p);
-/* The operators of the call of node v: "concat + conv + batch_norm + relu". */
-enum { ROW_TEXT = 64 };
+/* The operators of the call of node v; their names, as plan_ops_text. */
+enum { ROW_TEXT = PLAN_OPS_TEXT };
+PlanOps ops_of(const Plan *p, int v);
 char *row_text(const Plan *p, int v, char text[ROW_TEXT]);
+/* Set the state that all calls of a run read. */
+bool plan_begin(Plan *p, const Step *step);
+/* Run call c, and its pair with it. */
+bool plan_run_call(Plan *p, int c, const PlanRun *run);
+/* Describe node `node` for people, with `what` for its operators:
+ * "conv (enc1.conv1, scripts/x.lua:12)". */
+void plan_describe(const Plan *p, int node, const char *what, char *text,
+                   size_t room);
 /* The forward call of node i with its extents. */
 Call plan_call(Plan *p, int i);
 /* Make all calls; a dropped value is computed again before its first backward

@@ -47,7 +47,6 @@ static void find_reads(Plan *p)
 {
     for (int c = 0; c < p->calls; c++) {
         const Call *call = &p->call[c];
-        const OpInfo *info = is_convert(call) ? NULL : info_of(p, call->node);
         bool back = is_backward(call);
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->x[k]) continue;
@@ -56,7 +55,7 @@ static void find_reads(Plan *p)
             PlanValue *m = value_of(p, v, call->x[k]);
             // a copy of a gradient, or an operand of which only the extents are
             // used
-            if (!m || (back && !op_keeps(info, k) &&
+            if (!m || (back && !reads_operand(p, call, k) &&
                        !(call->sums.dx[k] && call->x_norm[k])))
                 continue;
             *(call->half.x[k] ? &m->half_last : &m->last) = c;
@@ -88,7 +87,7 @@ static const PlanValue *inplace(Plan *p, int c)
     const Node *n = node_of(p, call->node);
     int v = operand_of(p, call->node, 0);
     const PlanValue *m = value_of(p, v, call->x[0]);
-    bool over = (op_info[n->attr.op].flags & INPLACE) &&
+    bool over = (call->program || op_info[n->attr.op].flags & INPLACE) &&
                 node_of(p, v)->kind == NODE_OP && !plan_keeps(p, v) &&
                 dims_equal(m->x.dim, call->y->dim) &&
                 m->x.type == call->y->type && m->last <= c;
@@ -155,11 +154,12 @@ static bool place_gradients(Plan *p)
             // dx in place of dy: only by the first call that stores dx, with
             // equal extents; never over the gradient of the loss, which a
             // repeated run needs
-            bool over = k == 0 && (call->fresh & 1) && v->grad < 0 &&
-                        (op_info[n->attr.op].flags & INPLACE_GRAD) &&
-                        call->node != p->spec.loss &&
-                        dims_equal(v->dx.dim, call->y->dim) &&
-                        v->dx.type == call->dy->type;
+            bool over =
+                k == 0 && (call->fresh & 1) && v->grad < 0 &&
+                (call->program || op_info[n->attr.op].flags & INPLACE_GRAD) &&
+                call->node != p->spec.loss &&
+                dims_equal(v->dx.dim, call->y->dim) &&
+                v->dx.type == call->dy->type;
             if (v->grad < 0 && over) v->grad = dy;
             if (v->grad < 0)
                 v->grad = buffer_new(p, tensor_bytes(&v->dx), c, c);
@@ -245,7 +245,7 @@ static bool place_spaces(Plan *p)
                   bwd = q->bwd;
         if (first < 0) continue;
         SpaceFn *space = p->spec.be->space[node_of(p, i)->attr.op];
-        if (!space) continue;
+        if (!space || q->program) continue;
         Space s = bwd >= 0 ? space(&p->call[bwd]) : space_of(p, space, first);
         const bool once =
             q->deferred || op_info[node_of(p, i)->attr.op].flags & SAVES_ONCE;

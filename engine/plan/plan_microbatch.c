@@ -32,7 +32,7 @@ static bool goes_by_sample(const Plan *p, int c)
     for (int k = 0; k < MAX_IN; k++) {
         if (!call->x[k]) continue;
         const bool batched = is_batched(p, operand_of(p, call->node, k));
-        if (!op_by_sample(info, k)) {
+        if (!call->program && !op_by_sample(info, k)) {
             if (batched) return false;
         } else if (call->x[k]->dim.n != (batched ? call->y->dim.n : 1)) {
             return false;

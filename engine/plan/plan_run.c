@@ -1,7 +1,7 @@
-/* plan_run.c -- binds a plan to memory, runs it, and finds the call at fault.
+/* plan_run.c -- binds a plan to memory and runs it.
  *
- * A run is a loop over calls and allocates nothing; plan_blame and plan_time,
- * which serve messages and tables, do. Kernels of a device may run later than
+ * A run is a loop over calls and allocates nothing; plan_time, which serves
+ * tables, does. Kernels of a device may run later than
  * their call: only sync and download wait, and a failure may be reported one
  * call late. Two runs differ in p->step, to which every call points, and in the
  * bits of `fresh`. */
@@ -73,17 +73,15 @@ static char *call_text(const Plan *p, int c, char text[ROW_TEXT])
     return text;
 }
 
-/* Describes call c for people: "conv (enc1.conv1, scripts/x.lua:12)". */
-static void describe(const Plan *p, int c, char *text, size_t room)
+void plan_describe(const Plan *p, int node, const char *what, char *text,
+                   size_t room)
 {
-    const Node *n = node_of(p, p->call[c].node);
-    char row[ROW_TEXT];
-    call_text(p, c, row);
+    const Node *n = node_of(p, node);
     const char *comma = *n->name && *n->where ? ", " : "";
     if (*n->name || *n->where)
-        snprintf(text, room, "%s (%s%s%s)", row, n->name, comma, n->where);
+        snprintf(text, room, "%s (%s%s%s)", what, n->name, comma, n->where);
     else
-        snprintf(text, room, "%s", row);
+        snprintf(text, room, "%s", what);
 }
 
 /* If gradients accumulate, gradients of parameters are added to; all other
@@ -105,30 +103,29 @@ static LaunchPart cost_of(const Plan *p, int c, bool accumulate)
     return cost;
 }
 
-/* Runs call c, and its pair with it. */
-static bool run_call(Plan *p, int c, const PlanRun *run)
+bool plan_run_call(Plan *p, int c, const PlanRun *run)
 {
     Call *call = &p->call[c];
     const Backend *be = p->spec.be;
-    char text[ERR_MAX / 4];
+    char text[ERR_MAX / 4], row[ROW_TEXT];
 
     if (call->runs_before) return true;
     if (launch_log_here()) launch_log_part(cost_of(p, c, run->accumulate));
     KernelFn *kernel = is_convert(call)    ? be->convert
+                       : call->program     ? be->program
                        : is_backward(call) ? be->bwd[call->attr->op]
                                            : be->fwd[call->attr->op];
     bool ok = kernel(call);
     if (run->careful) ok = ok && be->sync(p->dev);
     if (ok) return true;
-    describe(p, c, text, sizeof text);
+    plan_describe(p, call->node, call_text(p, c, row), text, sizeof text);
     return within("%s%s", text,
                   c < p->forward     ? ""
                   : call->recomputed ? ", computed again"
                                      : ", backward");
 }
 
-/* Sets the state that all calls of a run read. */
-static bool begin(Plan *p, const Step *step)
+bool plan_begin(Plan *p, const Step *step)
 {
     const Backend *be = p->spec.be;
     p->step = *step;
@@ -162,7 +159,7 @@ static bool prepare(Plan *p, const PlanRun *run, int *calls)
     bool backward = run->backward && p->spec.loss >= 0;
     *calls = backward ? p->calls : p->forward;
     set_fresh(p, run->accumulate);
-    return run->prepared || (begin(p, &run->step) &&
+    return run->prepared || (plan_begin(p, &run->step) &&
                              (!backward || seed_root(p, run->seed_grad)));
 }
 
@@ -212,7 +209,7 @@ bool plan_run(Plan *p, const PlanRun *run)
 
     for (int c = plan_first(p), next; c < calls; c = next) {
         const double from = trace_now(run->trace);
-        if (!run_call(p, c, run)) return stopped(p);
+        if (!plan_run_call(p, c, run)) return stopped(p);
         if (run->trace) trace_call(p, c, run->trace, from);
         next = plan_next(p, c);
         if (!run->trace || (next != p->forward && next != calls)) continue;
@@ -247,9 +244,7 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
 
     for (int c = 0; c < calls && c < max; c++)
         out[c] = (PlanTime){.node = p->call[c].node,
-                            .concat = p->node[p->call[c].node].concat,
-                            .norm = p->node[p->call[c].node].norm,
-                            .act = p->node[p->call[c].node].act,
+                            .ops = ops_of(p, p->call[c].node),
                             .backward = c >= p->forward,
                             .convert = is_convert(&p->call[c]),
                             .tile = tile_of(p, c),
@@ -257,7 +252,7 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
 
     for (int c = plan_first(p); c < calls; c = plan_next(p, c)) {
         const double from = clock_s();
-        if (!run_call(p, c, run) || !mark(p, c + 1)) return stopped(p);
+        if (!plan_run_call(p, c, run) || !mark(p, c + 1)) return stopped(p);
         if (c >= max) continue;
         out[c].ms += 1e3 * (clock_s() - from);
     }
@@ -267,118 +262,4 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
     for (int c = 0; be->elapsed && c < *count; c++)
         if (!be->elapsed(p->dev, c, &out[c].ms)) return false;
     return true;
-}
-
-/* Statistics of a value: `first` is its first element that is not finite, or
- * -1. */
-typedef struct Look {
-    int64_t count, nan, inf, first;
-    double lo, hi; // of finite elements; lo > hi if there are none
-} Look;
-
-/* Statistics of no elements, also of a value inside fused operators. */
-static const Look nothing = {.first = -1, .lo = INFINITY, .hi = -INFINITY};
-
-/* Adds t to the statistics; its first element is number `from` of the value. */
-static bool look_at(Plan *p, const Tensor *t, int64_t from, Look *l)
-{
-    Tensor host = *t;
-    host.data = mem_alloc(tensor_bytes(t));
-    bool ok = host.data &&
-              p->spec.be->download(p->dev, host.data, t->data, tensor_bytes(t));
-    l->count += numel(t->dim);
-
-    for (int64_t i = 0; ok && i < numel(t->dim); i++) {
-        double v = tensor_get(&host, i);
-        if (isfinite(v)) {
-            l->lo = fmin(l->lo, v), l->hi = fmax(l->hi, v);
-            continue;
-        }
-        isnan(v) ? l->nan++ : l->inf++;
-        if (l->first < 0) l->first = from + i;
-    }
-
-    mem_free(host.data);
-    return ok;
-}
-
-/* Fills in the report of a value that is not finite; `from` may be NULL. */
-static void tell(const Tensor *t, bool batched, const Look *l, const Look *from,
-                 Blame *out)
-{
-    if (!out) return;
-    const int64_t each = numel(t->dim) / t->dim.n;
-    *out = (Blame){.count = l->count,
-                   .nan = l->nan,
-                   .inf = l->inf,
-                   .sample =
-                       batched && t->rank != RANK_SCALAR ? l->first / each : -1,
-                   .lo = l->lo,
-                   .hi = l->hi,
-                   .from_lo = from ? from->lo : INFINITY,
-                   .from_hi = from ? from->hi : -INFINITY};
-}
-
-/* Is the complete result of call c not finite? Then writes the report. */
-static bool is_to_blame(const Plan *p, int c, const Look *look, char *text,
-                        size_t room, Blame *more)
-{
-    const Call *call = &p->call[c];
-    const Look *l = &look[call->node];
-    if (is_convert(call) || l->first < 0) return false;
-    const Node *n = node_of(p, call->node);
-    const Look *from = n->in[0] < 0 ? NULL : &look[p->node[n->in[0]].alias_of];
-    const bool known = from && from->first == -1 && from->lo <= from->hi;
-    describe(p, c, text, room);
-    tell(call->y, n->batched, l, known ? from : NULL, more);
-    return true;
-}
-
-/* Runs the calls until a result is not finite. look: statistics of each node,
- * filled on the way. */
-static bool blame_calls(Plan *p, const Step *step, Look *look, char *text,
-                        size_t room, Blame *more)
-{
-    for (int c = plan_first(p); c < p->forward; c = plan_next(p, c)) {
-        const Call *call = &p->call[c];
-        // read before the next call, which may overwrite it
-        if (!run_call(p, c, &(PlanRun){.step = *step}) ||
-            (!is_convert(call) &&
-             !look_at(p, call->y,
-                      plan_sample(p) * (numel(call->y->dim) / call->y->dim.n),
-                      &look[call->node])))
-            return stopped(p);
-        if (!plan_in_last_microbatch(p) ||
-            !is_to_blame(p, c, look, text, room, more))
-            continue;
-        plan_stop(p);
-        return true;
-    }
-    return true;
-}
-
-bool plan_blame(Plan *p, const Step *step, char *text, size_t room, Blame *more)
-{
-    size_t bytes;
-    *text = 0;
-    if (!begin(p, step) || !size_mul((size_t)p->nodes, sizeof(Look), &bytes))
-        return false;
-    Look *look = mem_alloc(bytes);
-    bool ok = look;
-    for (int i = 0; ok && i < p->nodes; i++) look[i] = nothing;
-
-    // otherwise a bad image would be blamed on the first layer
-    for (int i = 0; ok && !*text && i < p->spec.inputs; i++) {
-        int node = p->spec.input[i].node;
-        const PlanNode *q = &p->node[node];
-        if (!q->used) continue;
-        ok = look_at(p, &q->first.x, 0, &look[node]);
-        if (!ok || look[node].first < 0) continue;
-        snprintf(text, room, "input \"%s\"", node_of(p, node)->name);
-        tell(&q->first.x, true, &look[node], NULL, more);
-    }
-
-    ok = ok && (*text || blame_calls(p, step, look, text, room, more));
-    mem_free(look);
-    return ok;
 }

@@ -180,11 +180,9 @@ Precision opt_precision(lua_State *L, int arg);
  * stands for, in f32, or in the precision of the options; it is pushed. */
 const char *check_device(lua_State *L, int arg);
 const char *opt_device(lua_State *L, int arg, const char *def);
-/* "ops" of the table on top: the operators that a call of `node` runs, as
- * {"conv", "batch_norm", "relu"}, and "kind", the same in one string, "conv +
- * batch_norm + relu"; concat, norm and `then` (its act) as in a PlanRow. */
-void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,
-              int then);
+/* "ops" of the table on top: the operators that a call runs, as {"conv",
+ * "batch_norm", "relu"}, and "kind", plan_ops_text. */
+void set_kind(lua_State *L, const Graph *g, const PlanOps *ops);
 /* The nodes of the list "roots", fewer than MAX_ROOTS, so that the loss can be
  * appended; their count. Likewise step_roots; -1 when absent. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS]);

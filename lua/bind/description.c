@@ -78,24 +78,16 @@ Precision opt_precision(lua_State *L, int arg)
     return p;
 }
 
-void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,
-              int then)
+void set_kind(lua_State *L, const Graph *g, const PlanOps *ops)
 {
-    const int part[] = {concat, node, norm, then};
-    const char *between = "";
-    lua_createtable(L, 4, 0);
-    lua_pushliteral(L, "");
-
-    for (int i = 0, n = 0; i < 4; i++) {
-        if (part[i] < 0) continue;
-        const char *name = op_info[g->node[part[i]].attr.op].name;
-        lua_pushfstring(L, "%s%s", between, name);
-        lua_concat(L, 2);
-        lua_pushstring(L, name);
-        lua_rawseti(L, -3, ++n);
-        between = " + ";
+    char text[PLAN_OPS_TEXT];
+    plan_ops_text(g, ops, text);
+    lua_createtable(L, ops->count, 0);
+    for (int i = 0; i < ops->count; i++) {
+        lua_pushstring(L, op_info[g->node[ops->node[i]].attr.op].name);
+        lua_rawseti(L, -2, i + 1);
     }
-
+    lua_pushstring(L, text);
     lua_setfield(L, -3, "kind");
     lua_setfield(L, -2, "ops");
 }

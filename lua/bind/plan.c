@@ -91,7 +91,7 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
     char text[DIMS_TEXT];
     lua_createtable(L, 0, 9);
     set_text(L, "name", n->name);
-    set_kind(L, g, r->concat, r->node, r->norm, r->act);
+    set_kind(L, g, &r->ops);
     set_text(L, "shape", dims_text(n->y.dim, n->y.rank, text));
     set_number(L, "flops", r->flops);
     set_integer(L, "params", r->params);

@@ -474,8 +474,7 @@ static int l_time(lua_State *L)
         if (time[i].convert)
             set_text(L, "kind", "copy");
         else
-            set_kind(L, g, time[i].concat, time[i].node, time[i].norm,
-                     time[i].act);
+            set_kind(L, g, &time[i].ops);
         set_bool(L, "backward", time[i].backward);
         set_number(L, "ms", time[i].ms);
         const Backend *be = session_backend(h->s);

@@ -90,7 +90,11 @@ int plan_rig_implicit_concats(const PlanRig *r)
 {
     const PlanRow *row;
     int count = 0, rows = plan_rows(r->plan, &row);
-    for (int i = 0; i < rows; i++) count += row[i].concat >= 0;
+    for (int i = 0; i < rows; i++) {
+        const int first = row[i].ops.node[0];
+        count += first != row[i].node &&
+                 r->spec.graph->node[first].attr.op == OP_concat;
+    }
     return count;
 }
 

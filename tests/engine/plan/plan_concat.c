@@ -456,7 +456,8 @@ TEST(implicit_concat_blame)
     const PlanRow *row;
     int concat = -1, rows = plan_rows(p, &row);
     for (int i = 0; i < rows; i++)
-        if (row[i].concat >= 0) concat = row[i].concat;
+        if (n.g.node[row[i].ops.node[0]].attr.op == OP_concat)
+            concat = row[i].ops.node[0];
     EXPECT(plan_value(p, y) && !plan_value(p, concat));
     Params *params = session_params(n.s);
     for (int i = 0; i < params->count; i++)

@@ -43,8 +43,9 @@ TEST(fused_norm_and_activation)
         plan_rig_plan(&r, true);
         const PlanRow *row;
         REQUIRE(plan_rows(r.plan, &row) == 3);
-        EXPECT(row[1].node == norm && row[1].act == y);
-        EXPECT(row[0].act == -1 && row[2].act == -1);
+        EXPECT(row[1].node == norm && row[1].ops.count == 2);
+        EXPECT(row[1].ops.node[1] == y);
+        EXPECT(row[0].ops.count == 1 && row[2].ops.count == 1);
         // the value is the activation's, and the one before it is not in memory
         EXPECT(plan_value(r.plan, y) && !plan_value(r.plan, norm));
         plan_rig_run(&r, false, false, 1);
@@ -89,7 +90,7 @@ TEST(fused_not_where_the_value_between_is_wanted)
         net_new(&n);
         int x = net_input(&n, "x", image, 2);
         int norm = net_norm(&n, net_pool(&n, x)), y = net_relu(&n, norm);
-        if (how == 1) y = net_op(&n, OP_add, y, norm, -1);
+        if (how == 1) y = net_op(&n, OP_concat, y, norm, -1);
         if (how == 2) n.root[n.roots++] = norm;
         // skipped in evaluation: the value that it shows is a root
         if (how == 3) n.root[n.roots++] = net_op(&n, OP_dropout, norm, -1, -1);

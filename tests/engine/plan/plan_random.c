@@ -278,8 +278,7 @@ static int fused_rows(const Plan *p)
 {
     const PlanRow *row;
     int count = 0, rows = plan_rows(p, &row);
-    for (int i = 0; i < rows; i++)
-        count += (row[i].act >= 0) + (row[i].norm >= 0);
+    for (int i = 0; i < rows; i++) count += row[i].ops.count - 1;
     return count;
 }
 

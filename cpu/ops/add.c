@@ -1,20 +1,14 @@
-/* broadcast.c -- add and mul, y = a + b and y = a * b, fast for equal extents;
- * the plain loops broadcast.
+/* add.c -- y = a + b, fast for equal extents; the plain loops broadcast.
  *
  * Bound by memory: two loads and a store an element forward.
  *
  * The operands of a residual connection have equal extents, so its add never
  * broadcasts. The backward run of add copies dy to each wanted gradient, or
  * adds it. A fused relu finds the sum in a near cache; its backward run takes
- * the derivative from y.
- *
- * Each gradient of mul is dy times the other operand. The bits are those of
- * the plain loops, because a product of two floats is exact in double. */
+ * the derivative from y. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
-
-// -- add ----------------------------------------------------------------------
 
 /* BlockFn of the forward run. */
 static void add_value(const Call *c, int64_t from, int64_t count)
@@ -54,44 +48,5 @@ bool cpu_add_bwd(const Call *c)
     for (int i = 0; i < 2; i++)
         if (c->dx[i] && !dims_equal(c->dx[i]->dim, s)) return plain_add_bwd(c);
     blocks_run(c, numel(s), add_grad);
-    return true;
-}
-
-// -- mul ----------------------------------------------------------------------
-
-/* Neither operand is broadcast. */
-static bool is_fast(const Call *c)
-{
-    const Dims s = c->y->dim;
-    return dims_equal(c->x[0]->dim, s) && dims_equal(c->x[1]->dim, s);
-}
-
-/* BlockFn of the forward run. */
-static void mul_value(const Call *c, int64_t from, int64_t count)
-{
-    simd()->mul2(floats(c->x[0], from), floats(c->x[1], from), count,
-                 floats(c->y, from), false);
-}
-
-/* One operand after the other: both gradients may be the same memory. */
-static void mul_grad(const Call *c, int64_t from, int64_t count)
-{
-    for (int i = 0; i < 2; i++)
-        if (c->dx[i])
-            simd()->mul2(floats(c->dy, from), floats(c->x[1 - i], from), count,
-                         floats(c->dx[i], from), !(c->fresh >> i & 1));
-}
-
-bool cpu_mul_fwd(const Call *c)
-{
-    if (!is_fast(c)) return plain_mul_fwd(c);
-    blocks_run(c, numel(c->y->dim), mul_value);
-    return true;
-}
-
-bool cpu_mul_bwd(const Call *c)
-{
-    if (!is_fast(c)) return plain_mul_bwd(c);
-    blocks_run(c, numel(c->dy->dim), mul_grad);
     return true;
 }
