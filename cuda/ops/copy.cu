@@ -7,15 +7,13 @@
  *
  * The gradient of a slice is a pad with zeros, and the reverse. Concat and
  * boxes: each thread moves one vector of channels of one row of the written
- * tensor; no shared memory. Flatten: a block of 32 x 8 threads transposes tiles
- * of 32 positions by 32 channels in shared memory (4 KB), so that whole warps
- * read and write contiguous memory; where either extent is below 8 tiles would
- * be mostly empty, and each thread loads its own element.
+ * tensor; no shared memory. Flatten: transpose.cuh.
  *
  * Bound by memory: 8 bytes per moved element, 12 where it is added to dx, 4 for
  * an element of a border; half as much in 16 bits, 6 for a concat of f32
  * operands to 16 bits. */
 #include "cuda/norm/deferred_norm.cuh"
+#include "cuda/ops/transpose.cuh"
 
 namespace {
 
@@ -272,94 +270,6 @@ bool embed(const Call *c, const Tensor *small, const Tensor *large, bool fresh)
     return gpu_launched(op_info[c->attr->op].name);
 }
 
-// -- flatten -----------------------------------------------------------------
-
-enum { TILE = 32, TILE_ROWS = 8 };
-
-/* out[n, b A + a] = in[n, a B + b]. */
-struct Transpose {
-    const void *in;
-    void *out;
-    int a, b, tiles_a, tiles_b;
-    int64_t tiles, count;
-    bool fresh;
-};
-
-template <Dtype D> __global__ void transpose_kernel(const Transpose p)
-{
-    SMEM(float, tile, [TILE][TILE + 1]); // + 1: columns in different banks
-    const Element<D> *in = (const Element<D> *)p.in;
-    Element<D> *out = (Element<D> *)p.out;
-    const int x = (int)threadIdx.x, y = (int)threadIdx.y;
-
-    for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
-        const int64_t n = t / p.tiles_b / p.tiles_a;
-        const int a0 = (int)(t / p.tiles_b % p.tiles_a) * TILE;
-        const int b0 = (int)(t % p.tiles_b) * TILE;
-        const int64_t sample = n * p.a * p.b;
-        for (int i = y; i < TILE; i += TILE_ROWS)
-            if (a0 + i < p.a && b0 + x < p.b)
-                tile[i][x] =
-                    load<1, D>(in + sample + (int64_t)(a0 + i) * p.b + b0 + x)
-                        .v[0];
-        __syncthreads();
-        for (int i = y; i < TILE; i += TILE_ROWS)
-            if (b0 + i < p.b && a0 + x < p.a)
-                store_vec<1, D>(out + sample + (int64_t)(b0 + i) * p.a + a0 + x,
-                                {tile[x][i]}, p.fresh);
-        __syncthreads(); // before the next tile overwrites this one
-    }
-}
-
-/* For small a or b: each thread loads its element. */
-template <Dtype D>
-__global__ void transpose_small_kernel(const Transpose p, const Vecs sample)
-{
-    const Element<D> *in = (const Element<D> *)p.in;
-    EACH(i, p.count)
-    {
-        int at;
-        const int64_t n = row_of(sample, i, &at);
-        const int b = at / p.a, a = at - b * p.a;
-        store_vec<1, D>((Element<D> *)p.out + i,
-                        load<1, D>(in + n * p.a * p.b + (int64_t)a * p.b + b),
-                        p.fresh);
-    }
-}
-
-template <Dtype D>
-void start_transpose(const Call *c, const Transpose &p, Dims sample)
-{
-    if (least(p.a, p.b) < TILE_ROWS)
-        LAUNCH(transpose_small_kernel<D>, blocks_for(p.count), BLOCK, 0,
-               gpu_stream(c->dev), p, vecs_of(sample, 1));
-    else
-        LAUNCH(transpose_kernel<D>, (unsigned)least(p.tiles, 1 << 16),
-               dim3(TILE, TILE_ROWS), 0, gpu_stream(c->dev), p);
-}
-
-/* A sample is a times b elements, which are fewer than 2^31 (shape.c). */
-bool transpose(const Call *c, const Tensor *in, const Tensor *out, int n, int a,
-               int b, bool fresh)
-{
-    const Dims sample = {n, 1, 1, 1, a * b};
-    Transpose p = {};
-    p.in = in->data, p.out = out->data;
-    p.a = a, p.tiles_a = (int)ceil_div(a, TILE);
-    p.b = b, p.tiles_b = (int)ceil_div(b, TILE);
-    p.count = (int64_t)n * a * b;
-    p.tiles = (int64_t)n * p.tiles_a * p.tiles_b;
-    p.fresh = fresh;
-
-    if (in->type == BF16)
-        start_transpose<BF16>(c, p, sample);
-    else if (in->type == F16)
-        start_transpose<F16>(c, p, sample);
-    else
-        start_transpose<F32>(c, p, sample);
-    return gpu_launched("flatten");
-}
-
 } // namespace
 
 extern "C" {
@@ -424,13 +334,14 @@ bool cuda_pad_bwd(const Call *c)
 bool cuda_flatten_fwd(const Call *c)
 {
     const Dims s = c->x[0]->dim;
-    return transpose(c, c->x[0], c->y, s.n, (int)positions(s), s.c, true);
+    return transpose_samples(c, c->x[0], c->y, s.n, (int)positions(s), s.c,
+                             true);
 }
 
 bool cuda_flatten_bwd(const Call *c)
 {
     const Dims s = c->x[0]->dim;
-    return !c->dx[0] || transpose(c, c->dy, c->dx[0], s.n, s.c,
-                                  (int)positions(s), is_fresh(c, 0));
+    return !c->dx[0] || transpose_samples(c, c->dy, c->dx[0], s.n, s.c,
+                                          (int)positions(s), is_fresh(c, 0));
 }
 }
