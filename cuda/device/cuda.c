@@ -68,6 +68,11 @@ static unsigned narrow(const Call *c)
     case OP_upsample_linear:
     case OP_pad:
     case OP_flatten:
+    case OP_reshape:
+    case OP_permute:
+    case OP_flip:
+    case OP_roll:
+    case OP_repeats:
     case OP_dropout:
     case OP_spatial_dropout:
     case OP_global_avgpool:
@@ -113,6 +118,8 @@ static unsigned narrow(const Call *c)
     case OP_constant:
     case OP_sum: // its y may have channels that are no multiple of 4
     case OP_amax:
+    case OP_cumsum:
+    case OP_matmul:
     case OP_mean:
     case OP_COUNT:
         return 0;

@@ -112,9 +112,9 @@ static bool draw_case(const OpSuite *s, uint32_t number, bool small, OpCase *c)
 
 const OpSuite *suite_next(int *at)
 {
-    static const OpSuite *const tables[] = {suites_conv, suites_pool,
-                                            suites_norm, suites_elementwise,
-                                            suites_loss, suites_sequence};
+    static const OpSuite *const tables[] = {
+        suites_conv, suites_pool,     suites_norm, suites_elementwise,
+        suites_loss, suites_sequence, suites_shape};
     int i = (*at)++;
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const OpSuite *s = tables[t]; s->draw; s++)

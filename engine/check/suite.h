@@ -81,7 +81,7 @@ typedef struct OpSuite {
 
 /* The tables end with an entry without draw. */
 extern const OpSuite suites_conv[], suites_elementwise[], suites_loss[],
-    suites_norm[], suites_pool[], suites_sequence[];
+    suites_norm[], suites_pool[], suites_sequence[], suites_shape[];
 
 /* Extents at and next to the boundaries of kernels: tiles, partial sums,
  * blocks. See suite_edges.c. */

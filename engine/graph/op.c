@@ -40,7 +40,8 @@ const OpInfo op_info[OP_COUNT] = {
 bool op_by_sample(const OpInfo *info, int k)
 {
     return k == 0 || k >= info->in || info->shape == shape_broadcast ||
-           info->shape == shape_concat || info->shape == shape_overlap ||
+           info->shape == shape_concat || info->shape == shape_matmul ||
+           info->shape == shape_overlap ||
            ((info->flags & LENGTHS) && k == info->in - 1);
 }
 
@@ -173,6 +174,9 @@ double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y)
                taps * w.c;
     case OP_lstm: // four gates per unit, each a sum over all units
         return 2.0 * (double)numel(x[0].dim) * w.c;
+    case OP_matmul: // each result is a sum over the columns of A
+        return 2.0 * (double)numel(y->dim) *
+               (a->matmul.transpose_a ? x[0].dim.w : x[0].dim.c);
     case OP_attention: // two products of all positions by all positions
         return 4.0 * (double)numel(y->dim) * (double)positions(y->dim);
     default:

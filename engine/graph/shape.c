@@ -18,7 +18,7 @@
     ShapeFn shape_##name; \
     bool shape_##name(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
 
-static const char *const axis_name[3] = {"d", "h", "w"};
+static const char *const axis_name[4] = {"d", "h", "w", "c"};
 
 /* Extents are 1 or more, so n = 0 means that the operand is absent. */
 static bool present(const Tensor *t)
@@ -375,8 +375,6 @@ SHAPE(slice)
 {
     // pairs (from, size) for d, h, w, c; size 0 means up to the end
     const int32_t *box = &a->word[1];
-    static const char *const name[4] = {"d", "h", "w", "c"};
-
     y->dim = x[0].dim;
     int32_t *e[4] = {&y->dim.d, &y->dim.h, &y->dim.w, &y->dim.c};
 
@@ -384,8 +382,8 @@ SHAPE(slice)
         int from = box[2 * i], size = box[2 * i + 1];
         if (from < 0 || from >= *e[i] || size < 0 || size > *e[i] - from)
             return fail_usage(
-                "slice: %s from %d, length %d, is outside of 0 .. %d", name[i],
-                from, size, *e[i] - 1);
+                "slice: %s from %d, length %d, is outside of 0 .. %d",
+                axis_name[i], from, size, *e[i] - 1);
         *e[i] = size ? size : *e[i] - from;
     }
     return true;
@@ -421,6 +419,129 @@ SHAPE(flatten)
                           (long long)c);
     y->dim = (Dims){s.n, 1, 1, 1, (int32_t)c};
     y->rank = 0;
+    return true;
+}
+
+/* The extents are attributes; one of them may be -1. */
+SHAPE(reshape)
+{
+    const int32_t *want = &a->word[1]; // d, h, w, c
+    const int rank = a->reshape.rank;
+    const int64_t all = positions(x[0].dim) * x[0].dim.c;
+    int32_t *e[4] = {&y->dim.d, &y->dim.h, &y->dim.w, &y->dim.c};
+    int64_t rest = all;
+    int open = -1;
+    bool fits = true;
+    char text[DIMS_TEXT];
+
+    if (rank < 0 || rank > RANK_MAX)
+        return fail_usage("reshape: rank must be 0 .. %d, got %d", RANK_MAX,
+                          rank);
+    y->rank = rank;
+    for (int i = 0; i < 4; i++) {
+        if (want[i] == -1 && open < 0) {
+            open = i;
+            continue;
+        }
+        if (want[i] < 1)
+            return fail_usage("reshape: %s must be 1 or more, or -1 for one "
+                              "axis that takes what remains, got %d",
+                              axis_name[i], want[i]);
+        fits = fits && rest % want[i] == 0;
+        rest /= want[i];
+        *e[i] = want[i];
+    }
+    fits = fits && (open < 0 ? rest == 1 : rest >= 1 && rest <= INT32_MAX);
+    if (!fits)
+        return fail_usage("reshape: the %lld elements of a sample of %s do "
+                          "not fill c %d, d %d, h %d, w %d",
+                          (long long)all, dims_text(x[0].dim, x[0].rank, text),
+                          want[3], want[0], want[1], want[2]);
+    if (open >= 0) *e[open] = (int32_t)rest;
+    return true;
+}
+
+/* Each axis of x is an axis of the result. */
+SHAPE(permute)
+{
+    const int32_t *from = &a->word[1];
+    const int32_t extent[4] = {x[0].dim.d, x[0].dim.h, x[0].dim.w, x[0].dim.c};
+    int32_t *e[4] = {&y->dim.d, &y->dim.h, &y->dim.w, &y->dim.c};
+    unsigned seen = 0;
+    char text[DIMS_TEXT];
+    y->dim = x[0].dim;
+    for (int i = 0; i < 4; i++) {
+        if (from[i] < 0 || from[i] > 3)
+            return fail_usage("permute: %s must be an axis, 0 .. 3, got %d",
+                              axis_name[i], from[i]);
+        if (i < 3 - x[0].rank && from[i] != i)
+            return fail_usage("permute: %s has no axis %s",
+                              dims_text(x[0].dim, x[0].rank, text),
+                              axis_name[i]);
+        if (seen >> from[i] & 1)
+            return fail_usage("permute: axis %s of the operand is given twice",
+                              axis_name[from[i]]);
+        seen |= 1u << from[i];
+        *e[i] = extent[from[i]];
+    }
+    return true;
+}
+
+/* Each extent times its number of repeats. */
+SHAPE(repeats)
+{
+    const int32_t *times = &a->word[1];
+    int32_t *e[4] = {&y->dim.d, &y->dim.h, &y->dim.w, &y->dim.c};
+    y->dim = x[0].dim;
+    for (int i = 0; i < 4; i++) {
+        if (!at_least("repeats", axis_name[i], times[i], 1)) return false;
+        if (times[i] > INT32_MAX / *e[i])
+            return fail_usage("repeats: %s = %d times %d is too large",
+                              axis_name[i], *e[i], times[i]);
+        *e[i] *= times[i];
+    }
+    return true;
+}
+
+/* The extents of the operand. */
+SHAPE(cumsum)
+{
+    y->dim = x[0].dim;
+    if (a->cumsum.axis >= 0 && a->cumsum.axis < 4) return true;
+    return fail_usage("cumsum: axis must be 0 .. 3, got %d", a->cumsum.axis);
+}
+
+/* A matrix has its rows along w and its columns along c. */
+static Dims matrix_of(Dims s, bool transposed)
+{
+    if (!transposed) return s;
+    const int32_t c = s.c;
+    s.c = s.w, s.w = c;
+    return s;
+}
+
+/* A (N,D,H,M,K) by B (N,D,H,K,L) to (N,D,H,M,L). */
+SHAPE(matmul)
+{
+    char p[DIMS_TEXT], q[DIMS_TEXT];
+    if (!given("matmul", x, 1)) return false;
+    Dims m = matrix_of(x[0].dim, a->matmul.transpose_a);
+    Dims k = matrix_of(x[1].dim, a->matmul.transpose_b);
+    dims_text(x[0].dim, x[0].rank, p), dims_text(x[1].dim, x[1].rank, q);
+    if (m.c != k.w)
+        return fail_usage("matmul: %s%s has %d columns, and %s%s has %d rows; "
+                          "rows are along w, columns along c",
+                          p, a->matmul.transpose_a ? " transposed" : "", m.c, q,
+                          a->matmul.transpose_b ? " transposed" : "", k.w);
+    const int32_t rows = m.w, cols = k.c;
+    m.w = m.c = k.w = k.c = 1;
+    if (!broadcast(m, k, &y->dim))
+        return fail_usage("matmul: shapes %s and %s do not match; n, d and h "
+                          "must be equal or 1",
+                          p, q);
+    y->dim.w = rows, y->dim.c = cols;
+    if (x[1].rank > y->rank) y->rank = x[1].rank;
+    if (y->rank < 1) y->rank = 1;
     return true;
 }
 

@@ -1,5 +1,5 @@
-/* onnx_inside.h -- shared by onnx.c (the graph), onnx_node.c and
- * onnx_sequence.c (the operators) and onnx_file.c (the file).
+/* onnx_inside.h -- shared by onnx.c (the graph), onnx_node.c,
+ * onnx_sequence.c and onnx_shape.c (the operators) and onnx_file.c (the file).
  *
  * Strings live in the arena of the Onnx. A function that gets no memory sets
  * `failed` and returns "": the many small steps of an operator need no checks,
@@ -111,6 +111,15 @@ bool onnx_lstm(Onnx *o, int i, const char *out);
 bool onnx_attention(Onnx *o, int i, const char *out);
 bool onnx_folded(const Onnx *o, const bool *used, const int *root, int roots,
                  int i);
+
+/* In onnx_shape.c: operators that move elements, and products of matrices. */
+bool onnx_reshape(Onnx *o, int i, const char *out);
+bool onnx_permute(Onnx *o, int i, const char *out);
+bool onnx_flip(Onnx *o, int i, const char *out);
+bool onnx_roll(Onnx *o, int i, const char *out);
+bool onnx_repeats(Onnx *o, int i, const char *out);
+bool onnx_cumsum(Onnx *o, int i, const char *out);
+bool onnx_matmul(Onnx *o, int i, const char *out);
 
 /* In onnx_file.c: writes the Onnx and `tail`, further fields of the graph, as a
  * file; stores size and numbers in `facts`. */
