@@ -12,6 +12,7 @@ local nn = require "seg.recipe.nn"
 local optim = require "seg.recipe.optim"
 local recipe = require "seg.recipe.recipe"
 local search = require "seg.experiments.search"
+local shapes = require "seg.recipe.shapes"
 local transfer = require "seg.train.transfer"
 local util = require "seg.util"
 
@@ -24,7 +25,9 @@ local seg = {
   array = core.array, version = core.version,
 }
 
-for name, f in pairs(elementwise) do seg[name] = f end
+for _, functions in ipairs { elementwise, shapes } do
+  for name, f in pairs(functions) do seg[name] = f end
+end
 
 -- Low-level interface for tests, notebooks and comparisons --------------------
 

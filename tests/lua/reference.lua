@@ -32,8 +32,8 @@ local seg = require "seg"
 local core = require "seg.core"
 local config = require "seg.recipe.config"
 
-local FILES = { "segengine", "segengine_functions", "segengine_data", "segengine_net",
-                "segengine_training" }
+local FILES = { "segengine", "segengine_functions", "segengine_shapes", "segengine_data",
+                "segengine_net", "segengine_training" }
 
 -- The public tables by their names in the annotations.
 local set = seg.data.npy { root = "x", patient = "file" }
@@ -85,7 +85,7 @@ local function split_default(text)
   return default, rest or text
 end
 
--- Parses the four files into classes and aliases by name and the items of the page in order:
+-- Parses the files into classes and aliases by name and the items of the page in order:
 -- { kind = "section" | "text" | "class" | "function", ... }.
 local function read_types()
   local all = { classes = {}, aliases = {}, items = {} }

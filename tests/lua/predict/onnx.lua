@@ -137,6 +137,41 @@ local forms = {
     return nn.pad(x, border, { value = 0.5 })
   end },
   flatten = { cv = true, function(x) return nn.linear(nn.flatten(x), 3) end },
+  reshape = { function(x) return seg.reshape(x, { c = 2, h = 3, w = -1 }) end },
+  reshape_to_one = { function(x) return seg.reshape(x, { c = -1 }) end },
+  reshape_last = { function(x)
+    return seg.reshape(x, { c = -1, w = 2, channels_last = true })
+  end },
+  permute = { function(x, rank)
+    local order = { "c", table.unpack(axes[rank]) }
+    return seg.permute(x, { order[#order], table.unpack(order, 1, #order - 1) })
+  end },
+  flip = { function(x, rank) return seg.flip(x, { axes = { "c", table.unpack(axes[rank]) } }) end },
+  flip_none = { function(x) return op.flip(x, {}) end },
+  roll = { function(x, rank)
+    local shift = { c = 4 }
+    for i, axis in ipairs(axes[rank]) do shift[axis] = 3 * i - 20 end
+    return seg.roll(x, shift)
+  end },
+  repeats = { function(x, rank)
+    local times = { c = 2 }
+    for i, axis in ipairs(axes[rank]) do times[axis] = i end
+    return seg.repeats(x, times)
+  end },
+  cumsum = { function(x) return seg.cumsum(x, { axis = "c" }) end },
+  cumsum_reverse = { from = 1, function(x, rank)
+    return seg.cumsum(x, { axis = axes[rank][1], reverse = true })
+  end },
+  cumsum_of_one = { to = 1, function(x) return op.cumsum(x, { axis = 0 }) end },
+  matmul = { from = 1, function(x) return seg.matmul(x, nn.tanh(x), { transpose_b = true }) end },
+  matmul_transposed = { from = 1, function(x)
+    return seg.matmul(x, nn.tanh(x), { transpose_a = true })
+  end },
+  matmul_learnt = { function(x) return seg.matmul(x, free { 1, 5, 6 }) end },
+  stack = { to = 2, function(x) return seg.stack({ x, nn.tanh(x) }, { axis = "w" }) end },
+  softmax_axis = { from = 1, function(x, rank)
+    return seg.softmax(x, { axis = axes[rank][1] })
+  end },
   relu = { cv = true, function(x) return nn.relu(x) end },
   leaky_relu = { cv = true, function(x) return nn.leaky_relu(x, 0.2) end },
   sigmoid = { cv = true, function(x) return nn.sigmoid(x) end },
