@@ -128,33 +128,35 @@ bool onnx_flip(Onnx *o, int i, const char *out)
     return true;
 }
 
-/* Elements from .. to-1 of x along an axis; `part` and a number name it. */
-static const char *cut(Onnx *o, int i, const char *x, int64_t from, int64_t to,
-                       int64_t axis, const char *const part[4])
+/* A name inside node i from `axis`, the name of an axis, and a letter. */
+static const char *part_of(Onnx *o, int i, const char *axis, char letter)
 {
-    const char *in[] = {x, onnx_ints(o, onnx_part(o, i, part[1]), &from, 1),
-                        onnx_ints(o, onnx_part(o, i, part[2]), &to, 1),
-                        onnx_ints(o, onnx_part(o, i, part[3]), &axis, 1)};
-    const char *out = onnx_part(o, i, part[0]);
+    const char part[] = {axis[0], letter, 0};
+    return onnx_part(o, i, part);
+}
+
+/* Elements from .. to-1 of x along an axis; its own name and those of the three
+ * constants end in `letter` and the next ones. */
+static const char *cut(Onnx *o, int i, const char *x, int64_t from, int64_t to,
+                       int64_t axis, const char *name, char letter)
+{
+    const char *out = part_of(o, i, name, letter);
+    const char *in[] = {
+        x, onnx_ints(o, part_of(o, i, name, (char)(letter + 1)), &from, 1),
+        onnx_ints(o, part_of(o, i, name, (char)(letter + 2)), &to, 1),
+        onnx_ints(o, part_of(o, i, name, (char)(letter + 3)), &axis, 1)};
     onnx_end(o, onnx_begin(o, "Slice", in, 4, out));
     return out;
 }
 
-/* Rolls x along axis k: the last `shift` elements, then the others; below 0:
- * the others after the first -shift, then those. */
-static const char *rolled(Onnx *o, int i, const char *x, int axis, int k,
-                          int64_t shift, const char *out)
+/* Rolls x along an axis: the last `shift` elements, then the others; below 0:
+ * those after the first -shift, then the first ones. */
+static const char *rolled(Onnx *o, int i, const char *x, int axis,
+                          const char *name, int64_t shift)
 {
-    static const char *const end[4][4] = {{"d1", "d1a", "d1b", "d1c"},
-                                          {"h1", "h1a", "h1b", "h1c"},
-                                          {"w1", "w1a", "w1b", "w1c"},
-                                          {"c1", "c1a", "c1b", "c1c"}};
-    static const char *const start[4][4] = {{"d2", "d2a", "d2b", "d2c"},
-                                            {"h2", "h2a", "h2b", "h2c"},
-                                            {"w2", "w2a", "w2b", "w2c"},
-                                            {"c2", "c2a", "c2b", "c2c"}};
-    const char *in[] = {cut(o, i, x, -shift, INT64_MAX, axis, end[k]),
-                        cut(o, i, x, 0, -shift, axis, start[k])};
+    const char *out = onnx_part(o, i, name);
+    const char *in[] = {cut(o, i, x, -shift, INT64_MAX, axis, name, 'a'),
+                        cut(o, i, x, 0, -shift, axis, name, 'e')};
     const size_t mark = onnx_begin(o, "Concat", in, 2, out);
     onnx_attr_int(o, "axis", axis);
     onnx_end(o, mark);
@@ -177,9 +179,7 @@ bool onnx_roll(Onnx *o, int i, const char *out)
                               "%d along %s, so sizes cannot be free; fix: "
                               "%lld, or export without any_size",
                               places[k], extent[k], name[k], (long long)shift);
-        if (shift)
-            x = rolled(o, i, x, axis_of(rank, k), k, shift,
-                       onnx_part(o, i, name[k]));
+        if (shift) x = rolled(o, i, x, axis_of(rank, k), name[k], shift);
     }
     onnx_op(o, "Identity", x, NULL, out);
     return true;

@@ -48,11 +48,14 @@ local function whole(name, what, v, least)
   return n
 end
 
--- Checks that v, what of seg.NAME, is a list of at least one element. -> the list
+-- Checks that v, what of seg.NAME, is a list of at least one element without gaps. -> the list
 local function list_of(name, what, v)
   if type(v) ~= "table" or #v == 0 then
     fail("usage", "seg.%s: %s must be a list, got %s", name, what,
          type(v) == "table" and "a table without a list" or tostring(v))
+  end
+  for i = 1, #v do
+    if v[i] == nil then fail("usage", "seg.%s: element %d of %s is nil", name, i, what) end
   end
   return v
 end

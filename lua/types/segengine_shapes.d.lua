@@ -112,8 +112,8 @@ function seg.stack(nodes, o) end
 ---@field transpose_b? boolean = false
 
 ---Products of matrices with rows along w and columns along c, one for each sample, d and h: `a.c` and
----`b.w` are equal. Where n, d or h of an operand is 1, its matrix multiplies all of the other. In f32
----in every precision.
+---`b.w` are equal. Where n, d or h of an operand is 1, its matrix multiplies all of the other. Without
+---spatial axes (N,C) is one row. In f32 in every precision.
 ---@param a seg.node
 ---@param b seg.node
 ---@param o? seg.matmul.options

@@ -465,6 +465,19 @@ t.test("images of other extents", function()
   end
 end)
 
+t.test("elements that move in images of other sizes", function()
+  local x = input(2, 6)
+  local y = seg.transpose(seg.roll(seg.flip(x, { axes = { "h" } }), { h = -3, w = 2 }), "h", "c")
+  y = seg.softmax(seg.repeats(seg.cumsum(y, { axis = "w" }), { c = 2 }), { axis = "w" })
+  y = seg.matmul(seg.transpose(y, "h", "c"), seg.repeats(x, { h = 2 }), { transpose_a = true })
+  local wide = nn.tanh(seg.reshape(y, { c = 3, h = -1, w = 12 }))
+  y = seg.concat({ y, seg.reshape(wide, { c = 6, h = -1, w = 6 }) }, { axis = "h" })
+  give("any_moves", model_of(x, { y = y }), x, "y", { any_size = true, shape = { 6, 13, 9 } })
+  local m = model_of(x, { y = seg.roll(x, { w = 11 }) })
+  t.raises(function() m:onnx(folder .. "/no.onnx", { any_size = true }) end,
+           "roll: 11 places are not fewer than the extent 10 along w")
+end)
+
 t.test("sequences of other lengths than declared", function()
   for name, f in pairs {
     lstm = function(x)

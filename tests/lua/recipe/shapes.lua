@@ -273,6 +273,8 @@ t.test("mistakes are named", function()
   raises("seg.transpose: axis 2 is nil, wanted an axis", seg.transpose, x, "w")
   raises("seg.transpose: axis 1 is table", seg.transpose, x, { "w", "c" })
 
+  raises("seg.permute: element 1 of the axes is nil", seg.permute, x, { nil, "h", "w" })
+  raises("seg.concat: element 1 of the operands is nil", seg.concat, { nil, x })
   raises("seg.flip: axes must be a list, got w", seg.flip, x, { axes = "w" })
   raises("seg.flip: axes must be a list, got nil", seg.flip, x)
   raises("seg.flip: an axis is d, wanted", seg.flip, x, { axes = { "d" } })
