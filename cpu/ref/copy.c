@@ -1,4 +1,4 @@
-/* copy.c -- operators that only copy: concat, slice, pad, flatten.
+/* copy.c -- operators that only copy: concat, slice, pad.
  *
  * concat: the channels of up to six operands, one after the other. Operand 0's
  * channels come first (`a .. b` in a recipe). Operands are dense from 0 on: the
@@ -9,13 +9,7 @@
  * border put around x: y[n,p] = x[n,p-lo] inside and `value` outside. Each is
  * the other's gradient: a small block at an offset within a large one, copied
  * out of it (crop) or into it (embed). Extents come from the tensors, so a size
- * of 0 in a slice ("up to the end") needs no case of its own.
- *
- * flatten: a sample in user order, (C,D,H,W), as one axis of channels:
- * y[n, c P + p] = x[n, p, c] with P positions, so that weights of a layer after
- * PyTorch's flatten fit. One item is one channel of one sample. It is the only
- * operator with a result in user order instead of memory order. With one
- * position or one channel both orders are the same. */
+ * of 0 in a slice ("up to the end") needs no case of its own. */
 #include "cpu/lib/plain.h"
 
 // -- concat ------------------------------------------------------------------
@@ -151,48 +145,4 @@ bool KERNEL(pad_fwd)(const Call *c)
 bool KERNEL(pad_bwd)(const Call *c)
 {
     return run_box(c, crop_rows, c->dy, c->dx[0], is_fresh(c, 0));
-}
-
-// -- flatten -----------------------------------------------------------------
-
-/* Forward: y is written in order, x read with a stride of C. */
-static void to_user_order(void *ctx, int64_t from, int64_t to)
-{
-    const Call *c = ctx;
-    Dims s = c->x[0]->dim;
-    int64_t count = positions(s);
-    for (int64_t item = from; item < to; item++) {
-        const real *x = values(c->x[0]) + item / s.c * count * s.c + item % s.c;
-        real *y = values(c->y) + item * count;
-        for (int64_t p = 0; p < count; p++) y[p] = x[p * s.c];
-    }
-}
-
-bool KERNEL(flatten_fwd)(const Call *c)
-{
-    Dims s = c->x[0]->dim;
-    range_run(c, (int64_t)s.n * s.c, positions(s), to_user_order, (void *)c);
-    return true;
-}
-
-/* Backward: a permutation, so each dx gets one dy. */
-static void from_user_order(void *ctx, int64_t from, int64_t to)
-{
-    const Call *c = ctx;
-    Dims s = c->dx[0]->dim;
-    int64_t count = positions(s);
-    bool fresh = is_fresh(c, 0);
-    for (int64_t item = from; item < to; item++) {
-        real *dx = values(c->dx[0]) + item / s.c * count * s.c + item % s.c;
-        const real *dy = values(c->dy) + item * count;
-        for (int64_t p = 0; p < count; p++) put(dx + p * s.c, dy[p], fresh);
-    }
-}
-
-bool KERNEL(flatten_bwd)(const Call *c)
-{
-    if (!c->dx[0]) return true;
-    Dims s = c->dx[0]->dim;
-    range_run(c, (int64_t)s.n * s.c, positions(s), from_user_order, (void *)c);
-    return true;
 }

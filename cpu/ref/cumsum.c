@@ -25,10 +25,10 @@ static void sum_items(void *ctx, int64_t from, int64_t to)
         for (int64_t k = 0; k < j->extent; k++) {
             const int64_t at =
                 base + (j->reverse ? j->extent - 1 - k : k) * j->step;
-            for (int64_t i = 0; i < count; i++) {
-                sum[i] += j->from[at + i];
-                put(values(j->to) + at + i, sum[i], j->fresh);
-            }
+            const real *x = j->from + at;
+            real *y = values(j->to) + at;
+            for (int64_t i = 0; i < count; i++)
+                put(y + i, sum[i] += x[i], j->fresh);
         }
     }
 }

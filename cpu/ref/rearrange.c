@@ -25,26 +25,42 @@ static double copies(const Rearrange *r, const real *x)
     return sum;
 }
 
+/* y[k] = or += x[k stride] for k < count; stride 1 is a loop of vectors. */
+static void write_run(real *y, const real *x, int64_t stride, int64_t count,
+                      bool fresh)
+{
+    if (stride == 1)
+        for (int64_t k = 0; k < count; k++) put(y + k, x[k], fresh);
+    else
+        for (int64_t k = 0; k < count; k++) put(y + k, x[k * stride], fresh);
+}
+
+/* A row of channels, in runs that end where the axis that is read ends. */
+static void write_row(const Job *j, const real *x, real *y, int64_t channels)
+{
+    const SourceAxis *ch = &j->r.axis[3];
+    const int64_t stride = ch->sign * ch->step;
+    int64_t i = ch->start, count;
+    for (int64_t k = 0; k < channels; k += count) {
+        count = least(channels - k, ch->sign > 0 ? ch->extent - i : i + 1);
+        const real *at = x + i * ch->step;
+        if (j->r.copies == 1) write_run(y + k, at, stride, count, j->fresh);
+        for (int64_t q = 0; j->r.copies > 1 && q < count; q++)
+            put(y + k + q, copies(&j->r, at + q * stride), j->fresh);
+        i = ch->sign > 0 ? 0 : ch->extent - 1;
+    }
+}
+
 static void write_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
-    const Rearrange *r = &j->r;
+    const SourceAxis *a = j->r.axis;
     const Dims s = j->to->dim;
-    const SourceAxis ch = r->axis[3];
-
     for (int64_t row = from; row < to; row++) {
         const Place p = place(s, row);
-        const real *x =
-            j->from + p.n * r->sample + source_at(&r->axis[0], p.d) +
-            source_at(&r->axis[1], p.h) + source_at(&r->axis[2], p.w);
-        real *y = values(j->to) + row * s.c;
-        int64_t i = ch.start;
-        for (int64_t k = 0; k < s.c; k++) {
-            const real *at = x + i * ch.step;
-            put(y + k, r->copies > 1 ? copies(r, at) : (double)*at, j->fresh);
-            i += ch.sign;
-            if (i == ch.extent) i = 0;
-        }
+        const real *x = j->from + p.n * j->r.sample + source_at(&a[0], p.d) +
+                        source_at(&a[1], p.h) + source_at(&a[2], p.w);
+        write_row(j, x, values(j->to) + row * s.c, s.c);
     }
 }
 

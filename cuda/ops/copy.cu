@@ -1,19 +1,17 @@
-/* copy.cu -- concat, slice, pad and flatten: operators that only move elements.
+/* copy.cu -- concat, slice and pad: operators that only move elements.
  *
  *     concat   y[n,p,s_i + c] = x_i[n,p,c], s_i the channels before x_i
  *     slice    y[n,p,c] = x[n,p + p0,c + c0]      a box cut out
  *     pad      y[n,p,c] = x[n,p - lo,c] or value  a box put into a border
- *     flatten  y[n,c P + p] = x[n,p,c]            a transpose of each sample
  *
  * The gradient of a slice is a pad with zeros, and the reverse. Concat and
  * boxes: each thread moves one vector of channels of one row of the written
- * tensor; no shared memory. Flatten: transpose.cuh.
+ * tensor; no shared memory.
  *
  * Bound by memory: 8 bytes per moved element, 12 where it is added to dx, 4 for
  * an element of a border; half as much in 16 bits, 6 for a concat of f32
  * operands to 16 bits. */
 #include "cuda/norm/deferred_norm.cuh"
-#include "cuda/ops/transpose.cuh"
 
 namespace {
 
@@ -329,19 +327,5 @@ bool cuda_pad_fwd(const Call *c)
 bool cuda_pad_bwd(const Call *c)
 {
     return cut(c, c->dy, c->dx[0], is_fresh(c, 0));
-}
-
-bool cuda_flatten_fwd(const Call *c)
-{
-    const Dims s = c->x[0]->dim;
-    return transpose_samples(c, c->x[0], c->y, s.n, (int)positions(s), s.c,
-                             true);
-}
-
-bool cuda_flatten_bwd(const Call *c)
-{
-    const Dims s = c->x[0]->dim;
-    return !c->dx[0] || transpose_samples(c, c->dy, c->dx[0], s.n, s.c,
-                                          (int)positions(s), is_fresh(c, 0));
 }
 }

@@ -1,4 +1,5 @@
-/* rearrange.cu -- flip, roll, repeats, permute: see rearrange.h; reshape.
+/* rearrange.cu -- flip, roll, repeats, permute: see rearrange.h; reshape,
+ * flatten: see cpu/ref/reshape.c.
  *
  * Each thread writes one vector of channels of one row: 4, where the channels
  * keep their order and divide by 4, else 1. A permute that moves the channels
@@ -209,12 +210,14 @@ void start_reshape(const Call *c, const Reshape &p, bool flat)
                stream, p.from, p.to, p.vecs.count, p.fresh);
 }
 
-bool reshape(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
+/* last: the elements keep the order of memory. */
+bool reshape(const Call *c, const Tensor *from, const Tensor *to, bool fresh,
+             bool last)
 {
     if (!to) return true;
     const Dims s = to->dim, t = from->dim;
     const int64_t own = positions(s), other = positions(t);
-    const bool flat = c->attr->reshape.channels_last || s.c == t.c ||
+    const bool flat = last || s.c == t.c ||
                       ((s.c == 1 || own == 1) && (t.c == 1 || other == 1));
     if (!countable(c, rows(s)) || !countable(c, own * s.c)) return false;
     if (!flat && own == 1) // each sample becomes its channels, in user order
@@ -233,7 +236,7 @@ bool reshape(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
         start_reshape<F16>(c, p, flat);
     else
         start_reshape<F32>(c, p, flat);
-    return gpu_launched("reshape");
+    return gpu_launched(op_info[c->attr->op].name);
 }
 
 } // namespace
@@ -255,11 +258,22 @@ ROW(permute)
 
 bool cuda_reshape_fwd(const Call *c)
 {
-    return reshape(c, c->x[0], c->y, true);
+    return reshape(c, c->x[0], c->y, true, c->attr->reshape.channels_last);
 }
 
 bool cuda_reshape_bwd(const Call *c)
 {
-    return reshape(c, c->dy, c->dx[0], is_fresh(c, 0));
+    return reshape(c, c->dy, c->dx[0], is_fresh(c, 0),
+                   c->attr->reshape.channels_last);
+}
+
+bool cuda_flatten_fwd(const Call *c)
+{
+    return reshape(c, c->x[0], c->y, true, false);
+}
+
+bool cuda_flatten_bwd(const Call *c)
+{
+    return reshape(c, c->dy, c->dx[0], is_fresh(c, 0), false);
 }
 }

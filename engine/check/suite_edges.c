@@ -76,8 +76,8 @@ Dims image_global(Draw *d, OpCase *c)
     return table[d->sample % (sizeof table / sizeof *table)];
 }
 
-/* copy.cu: flatten transposes tiles of 32 positions by 32 channels, from 8 of
- * each on. */
+/* transpose.cuh: flatten transposes tiles of 32 positions by 32 channels, from
+ * 8 of each on. */
 Dims image_turn(Draw *d, OpCase *c)
 {
     int positions = draw_edge(d, PICK(d, 8, 32, 64));
