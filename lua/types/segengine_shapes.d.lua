@@ -20,18 +20,18 @@ local seg = {}
 ---the order (C,D,H,W) of shapes, so the result is that of `view` and `reshape` in PyTorch. Tensors
 ---lie in memory with the channels last: where the channels change, elements move.
 ---@param x seg.node
----@param extents seg.reshape.options
+---@param o seg.reshape.options
 ---@return seg.node
-function seg.reshape(x, extents) end
+function seg.reshape(x, o) end
 
 ---Axes in another order: `seg.permute(x, { "w", "c", "h" })` of (N,C,H,W) is (N,W,C,H), as
----`x.permute(0, 3, 1, 2)` in PyTorch.
+---`x.permute(0, 3, 1, 2)` in PyTorch. Afterwards the axes are named by their places: c, h and w.
 ---@param x seg.node
 ---@param axes ("c"|"d"|"h"|"w")[] all axes of x; the first one becomes c
 ---@return seg.node
 function seg.permute(x, axes) end
 
----Two axes in each other's place.
+---Two axes in each other's place: `seg.transpose(x, "w", "c")`.
 ---@param x seg.node
 ---@param a "c"|"d"|"h"|"w"
 ---@param b "c"|"d"|"h"|"w"
@@ -53,17 +53,19 @@ function seg.flip(x, o) end
 ---@field h? integer
 ---@field w? integer
 
----Each element moves so many places on; those beyond the last place come first. Any whole numbers.
+---Elements move along axes, `seg.roll(x, { h = 3, w = -1 })` by 3 and -1 places; those beyond the end
+---come in at the start. Any whole numbers.
 ---@param x seg.node
----@param places seg.by_axis
+---@param o seg.by_axis
 ---@return seg.node
-function seg.roll(x, places) end
+function seg.roll(x, o) end
 
----The whole tensor so many times along axes, as `x.repeat` in PyTorch.
+---The whole tensor several times along axes, `seg.repeats(x, { w = 2 })` twice along w, as `x.repeat`
+---in PyTorch.
 ---@param x seg.node
----@param times seg.by_axis
+---@param o seg.by_axis
 ---@return seg.node
-function seg.repeats(x, times) end
+function seg.repeats(x, o) end
 
 ---@class seg.cumsum.options
 ---@field axis "c"|"d"|"h"|"w"
