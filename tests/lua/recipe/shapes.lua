@@ -177,6 +177,21 @@ t.test("products of matrices", function()
   end)
 end)
 
+-- The mean of the product of p x with itself over all pairs of positions is the sum over c of
+-- p[c]^2 m[c]^2, m the mean of x over positions; both gradients of the product add up.
+t.test("a product of a node with itself", function()
+  for _, device in ipairs { "cpu", "ref" } do
+    local x, a = numbered(2, 5) -- of samples 1 and 2: means 3 and 8, 13 and 18
+    local name = "gain" .. made
+    local y = x * 0.1 * nn.param(name, { 2 }, { init = 0.5 })
+    local step = seg.step { loss = seg.mean(seg.matmul(y, y, { transpose_b = true })),
+                            optim = optim.sgd { lr = 1 }, device = device }
+    t.near(step:run { [x.name] = a }, 0.25 * (0.09 + 0.64 + 1.69 + 3.24) / 2, 1e-6)
+    t.near(step:get(name):get(1), 0.5 - 0.5 * (0.09 + 1.69), 1e-6)
+    t.near(step:get(name):get(2), 0.5 - 0.5 * (0.64 + 3.24), 1e-6)
+  end
+end)
+
 -- One head of attention by hand has the values, and a layer before it the gradients, of the
 -- operator.
 t.test("attention from products and a softmax", function()
