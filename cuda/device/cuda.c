@@ -120,6 +120,8 @@ static unsigned narrow(const Call *c)
     case OP_amax:
     case OP_cumsum:
     case OP_matmul:
+    case OP_argsort: // numbers of elements need more digits
+    case OP_gather:
     case OP_mean:
     case OP_COUNT:
         return 0;

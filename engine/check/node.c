@@ -59,6 +59,11 @@ bool node_case(const Graph *g, int node, OpCase *out)
         out->fill[info->in - 1] =
             (Fill){FILL_CLASS, 1, (double)positions(out->x[0])};
 
+    // indices within the fibres of this network
+    if (info->flags & INDICES)
+        out->fill[info->in - 1] = (Fill){
+            FILL_CLASS, 0, (double)op_fibre_length(&n->attr, out->x[0]) - 1};
+
     // class numbers up to the number of classes of this network
     if (info->flags & LOSS && out->x[0].c > 1 && out->x[1].c == 1)
         out->fill[1] = (Fill){FILL_CLASS, 0, out->x[0].c - 1};

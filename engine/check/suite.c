@@ -113,8 +113,8 @@ static bool draw_case(const OpSuite *s, uint32_t number, bool small, OpCase *c)
 const OpSuite *suite_next(int *at)
 {
     static const OpSuite *const tables[] = {
-        suites_conv, suites_pool,     suites_norm, suites_elementwise,
-        suites_loss, suites_sequence, suites_shape};
+        suites_conv, suites_pool,     suites_norm,  suites_elementwise,
+        suites_loss, suites_sequence, suites_shape, suites_indices};
     int i = (*at)++;
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const OpSuite *s = tables[t]; s->draw; s++)

@@ -81,7 +81,8 @@ typedef struct OpSuite {
 
 /* The tables end with an entry without draw. */
 extern const OpSuite suites_conv[], suites_elementwise[], suites_loss[],
-    suites_norm[], suites_pool[], suites_sequence[], suites_shape[];
+    suites_norm[], suites_pool[], suites_sequence[], suites_shape[],
+    suites_indices[];
 
 /* Extents at and next to the boundaries of kernels: tiles, partial sums,
  * blocks. See suite_edges.c. */

@@ -41,7 +41,7 @@ bool op_by_sample(const OpInfo *info, int k)
 {
     return k == 0 || k >= info->in || info->shape == shape_broadcast ||
            info->shape == shape_concat || info->shape == shape_matmul ||
-           info->shape == shape_overlap ||
+           info->shape == shape_overlap || info->shape == shape_gather ||
            ((info->flags & LENGTHS) && k == info->in - 1);
 }
 

@@ -20,8 +20,11 @@ enum {
     LOSS = 8,
     LENGTHS = 16,
     RANDOM = 32,
-    SAVES_ONCE = 64
+    SAVES_ONCE = 64,
+    INDICES = 128
 };
+/* The most elements of a fibre: a 32-bit float holds every index below it. */
+enum { MOST_INDICES = 1 << 24 };
 
 typedef enum Op {
 #define OP(name, ...) OP_##name,
@@ -52,8 +55,9 @@ typedef struct AttrInfo {
     Range range;
 } AttrInfo;
 
-/* The extents of a reduction over the axes of its attributes, which become 1.
- * All reductions have the same first attributes. */
+/* The extents of a reduction over the axes of its attributes, which become 1;
+ * or of the places of fibres along these axes. All such operators have the same
+ * first attributes. */
 static inline Dims op_reduced_dims(const Attr *a, Dims s)
 {
     if (a->sum.d) s.d = 1;
@@ -61,6 +65,12 @@ static inline Dims op_reduced_dims(const Attr *a, Dims s)
     if (a->sum.w) s.w = 1;
     if (a->sum.c) s.c = 1;
     return s;
+}
+
+/* The number of elements of a fibre of a tensor of extents s. */
+static inline int64_t op_fibre_length(const Attr *a, Dims s)
+{
+    return numel(s) / numel(op_reduced_dims(a, s));
 }
 
 /* The error bound of an operator against ref: see docs/numerics.md. */

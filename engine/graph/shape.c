@@ -76,6 +76,25 @@ SHAPE(reduce)
     return true;
 }
 
+/* Are there few enough elements in a fibre of x to number them? */
+static bool countable(const char *op, const Attr *a, const Tensor *x)
+{
+    char text[DIMS_TEXT];
+    const int64_t length = op_fibre_length(a, x->dim);
+    if (length <= MOST_INDICES) return true;
+    return fail_usage("%s: %lld elements along the axes of %s; a 32-bit float "
+                      "counts to %d; fix: fewer axes, or a smaller patch",
+                      op, (long long)length, dims_text(x->dim, x->rank, text),
+                      (int)MOST_INDICES);
+}
+
+/* Fibres of the operand become fibres of the result. */
+SHAPE(fibres)
+{
+    y->dim = x[0].dim;
+    return countable(op_info[a->op].name, a, &x[0]);
+}
+
 /* A number: one value for all samples, positions and channels. */
 SHAPE(constant)
 {
@@ -340,6 +359,29 @@ SHAPE(broadcast)
             "%s: shapes %s and %s do not match; each extent must be equal or 1",
             op_info[a->op].name, dims_text(x[0].dim, x[0].rank, p),
             dims_text(x[1].dim, x[1].rank, q));
+    if (x[1].rank > y->rank) y->rank = x[1].rank;
+    return true;
+}
+
+/* x and index: fibres of any two lengths; the other extents are broadcast. The
+ * fibres of the result are those of index. */
+SHAPE(gather)
+{
+    char p[DIMS_TEXT], q[DIMS_TEXT];
+    if (!given("gather", x, 1) || !countable("gather", a, &x[0])) return false;
+    const Dims index = x[1].dim;
+    if ((x[0].rank > 0 && x[1].rank > 0 && x[0].rank != x[1].rank) ||
+        !broadcast(op_reduced_dims(a, x[0].dim), op_reduced_dims(a, index),
+                   &y->dim))
+        return fail_usage("gather: an index of shape %s does not fit %s; the "
+                          "extents of all axes but those of the indices must "
+                          "be equal or 1",
+                          dims_text(index, x[1].rank, q),
+                          dims_text(x[0].dim, x[0].rank, p));
+    if (a->gather.d) y->dim.d = index.d;
+    if (a->gather.h) y->dim.h = index.h;
+    if (a->gather.w) y->dim.w = index.w;
+    if (a->gather.c) y->dim.c = index.c;
     if (x[1].rank > y->rank) y->rank = x[1].rank;
     return true;
 }

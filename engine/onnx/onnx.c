@@ -30,6 +30,11 @@ const char *onnx_part(Onnx *o, int i, const char *part)
         o, arena_printf(&o->mem, "%s/%d%s%s", base, i, *part ? "/" : "", part));
 }
 
+const char *onnx_join(Onnx *o, const char *base, const char *part)
+{
+    return kept(o, arena_printf(&o->mem, "%s/%s", base, part));
+}
+
 /* Adds a tensor named `name`; NULL if there is no memory. */
 static OnnxTensor *tensor_new(Onnx *o, const char *name)
 {
@@ -151,6 +156,14 @@ const char *onnx_op(Onnx *o, const char *type, const char *a, const char *b,
 {
     onnx_end(o,
              onnx_begin(o, type, (const char *const[]){a, b}, b ? 2 : 1, out));
+    return out;
+}
+
+const char *onnx_cast(Onnx *o, const char *x, int type, const char *out)
+{
+    const size_t mark = onnx_begin(o, "Cast", (const char *const[]){x}, 1, out);
+    onnx_attr_int(o, "to", type);
+    onnx_end(o, mark);
     return out;
 }
 

@@ -25,7 +25,7 @@ enum {
     ATTR_INTS = 8,
     ATTR_KIND = 20
 };
-enum { ELEMENT_F32 = 1, ELEMENT_I64 = 7 }; /* element types */
+enum { ELEMENT_F32 = 1, ELEMENT_I64 = 7, ELEMENT_BOOL = 9 }; /* element types */
 enum {
     GRAPH_NODE = 1,
     GRAPH_NAME,
@@ -64,6 +64,9 @@ typedef struct Onnx {
  * names of inputs, parameters and outputs. */
 const char *onnx_part(Onnx *o, int i, const char *part);
 
+/* Returns the name "base/part". */
+const char *onnx_join(Onnx *o, const char *base, const char *part);
+
 /* Add a constant of n numbers along one axis; return its name. */
 const char *onnx_floats(Onnx *o, const char *name, const float *v, int n);
 const char *onnx_ints(Onnx *o, const char *name, const int64_t *v, int n);
@@ -100,6 +103,9 @@ void onnx_attr_ints(Onnx *o, const char *name, const int64_t *v, int n);
 const char *onnx_op(Onnx *o, const char *type, const char *a, const char *b,
                     const char *out);
 
+/* Adds a Cast to an element type; returns `out`. */
+const char *onnx_cast(Onnx *o, const char *x, int type, const char *out);
+
 /* In onnx_node.c: writes operator node i; its value gets the name `out`. False
  * with a reason if ONNX has no equivalent. */
 bool onnx_operator(Onnx *o, int i, const char *out);
@@ -120,6 +126,9 @@ bool onnx_roll(Onnx *o, int i, const char *out);
 bool onnx_repeats(Onnx *o, int i, const char *out);
 bool onnx_cumsum(Onnx *o, int i, const char *out);
 bool onnx_matmul(Onnx *o, int i, const char *out);
+/* In onnx_indices.c, for the same table. */
+bool onnx_argsort(Onnx *o, int i, const char *out);
+bool onnx_gather(Onnx *o, int i, const char *out);
 
 /* In onnx_file.c: writes the Onnx and `tail`, further fields of the graph, as a
  * file; stores size and numbers in `facts`. */

@@ -440,23 +440,11 @@ static bool form_floor_div(Onnx *o, int i, const char *out)
     return true;
 }
 
-/* The name of a value as another type, TensorProto's number of it. */
-static const char *cast(Onnx *o, const char *x, int type, const char *out)
-{
-    const char *in[] = {x};
-    const size_t mark = onnx_begin(o, "Cast", in, 1, out);
-    onnx_attr_int(o, "to", type);
-    onnx_end(o, mark);
-    return out;
-}
-
-enum { ONNX_FLOAT = 1, ONNX_BOOL = 9 };
-
 static bool form_select(Onnx *o, int i, const char *out)
 {
     const char *condition = onnx_operand(o, i, 0, rank_out(o, i));
     const char *in[] = {
-        cast(o, condition, ONNX_BOOL, onnx_part(o, i, "condition")),
+        onnx_cast(o, condition, ELEMENT_BOOL, onnx_part(o, i, "condition")),
         onnx_operand(o, i, 1, rank_out(o, i)),
         onnx_scalar(o, onnx_part(o, i, "zero"), 0)};
     onnx_end(o, onnx_begin(o, "Where", in, 3, out));
@@ -473,7 +461,7 @@ static bool form_comparison(Onnx *o, int i, const char *out)
                                 onnx_operand(o, i, 0, rank_out(o, i)),
                                 onnx_operand(o, i, 1, rank_out(o, i)),
                                 onnx_part(o, i, "holds"));
-    cast(o, holds, ONNX_FLOAT, out);
+    onnx_cast(o, holds, ELEMENT_F32, out);
     return true;
 }
 
@@ -692,6 +680,8 @@ static Form *const form[OP_COUNT] = {
     [OP_sum] = form_reduction,
     [OP_amax] = form_reduction,
     [OP_stop] = form_plain,
+    [OP_argsort] = onnx_argsort,
+    [OP_gather] = onnx_gather,
     [OP_concat] = form_concat,
     [OP_slice] = form_slice,
     [OP_pad] = form_pad,

@@ -167,12 +167,12 @@ static inline bool reads_operand(const Plan *p, const Call *c, int k)
 }
 
 /* The number of operands, from the first, that get gradients: of a loss the
- * prediction alone, so a computed target is a constant; lengths are constants
- * too. */
+ * prediction alone, so a computed target is a constant; lengths and indices
+ * are constants too. */
 static inline int differentiable(const OpInfo *info)
 {
     if (!info->grad || info->flags & LOSS) return info->grad;
-    return info->in - !!(info->flags & LENGTHS);
+    return info->in - !!(info->flags & (LENGTHS | INDICES));
 }
 
 /* Is it a backward call? Other calls compute values, from Plan.forward on for

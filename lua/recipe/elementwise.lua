@@ -4,22 +4,16 @@
 -- Each is one operator or a few (engine/graph/elementwise.def). Where two operands are given,
 -- their extents are equal or 1, and one of the two may be a number.
 
+local axes = require "seg.recipe.axes"
 local core = require "seg.core"
 local util = require "seg.util"
 
-local op, fail, is_node = core.op, util.fail, util.is_node
+local op, fail, is_node, check_node = core.op, util.fail, util.is_node, axes.check_node
 
 local M = {}
 
 local UNARY = { "exp", "log", "log1p", "sqrt", "rsqrt", "abs", "sign", "sin", "cos", "tanh",
                 "sigmoid", "relu", "erf", "floor", "round", "stop" }
-
--- Checks that v, the operand `what` of seg.NAME, is a node.
-local function check_node(name, what, v)
-  if is_node(v) then return end
-  fail("usage", "seg.%s: %s must be a node of the network, got %s%s", name, what, type(v),
-       type(v) == "number" and "; for numbers alone use Lua's math" or "")
-end
 
 for _, name in ipairs(UNARY) do
   M[name] = function(x)
@@ -108,9 +102,6 @@ end
 
 -- Reductions -------------------------------------------------------------------
 
-local AXES = { [-2] = {}, [-1] = { "c" }, [0] = { "c" }, { "c", "w" }, { "c", "h", "w" },
-               { "c", "d", "h", "w" } }
-
 -- The options of seg.NAME, checked: axes and keep, or those of `known`.
 local function reduction(name, o, known)
   if type(o) == "table" and o[1] ~= nil then
@@ -125,25 +116,13 @@ end
 
 -- The attributes of an operator over the axes o.axes of x.
 local function flags(name, x, o)
-  local attrs = { drop = not o.keep }
   if type(o.axes) ~= "table" or #o.axes == 0 then
     fail("usage", 'seg.%s: axes must be a list of names, as { axes = { "h", "w" } }, got %s', name,
          type(o.axes) == "table" and "a table without a list" or tostring(o.axes))
   end
-  for _, axis in ipairs(o.axes) do
-    local known = false
-    for _, own in ipairs(AXES[x.rank]) do known = known or own == axis end
-    if axis == "n" then
-      fail("usage", "seg.%s: axis n is the batch, which may come in parts, so there is no sum over "
-           .. "it; seg.mean without axes has the mean over everything", name)
-    elseif not known then
-      fail("usage", "seg.%s: there is no axis %s in %s of %s; its axes: %s", name, tostring(axis),
-           tostring(x), x.where, table.concat(AXES[x.rank], " "))
-    elseif attrs[axis] then
-      fail("usage", "seg.%s: axis %s is given twice", name, axis)
-    end
-    attrs[axis] = true
-  end
+  local attrs = axes.flags(name, x, o.axes,
+                           "; seg.mean without axes has the mean over everything")
+  attrs.drop = not o.keep
   return attrs
 end
 

@@ -6,6 +6,7 @@ local config = require "seg.recipe.config"
 local data = require "seg.data.data"
 local elementwise = require "seg.recipe.elementwise"
 local group = require "seg.recipe.group"
+local indices = require "seg.recipe.indices"
 local metric = require "seg.evaluate.metric"
 local net = require "seg.recipe.net"
 local nn = require "seg.recipe.nn"
@@ -25,7 +26,7 @@ local seg = {
   array = core.array, version = core.version,
 }
 
-for _, functions in ipairs { elementwise, shapes } do
+for _, functions in ipairs { elementwise, shapes, indices } do
   for name, f in pairs(functions) do seg[name] = f end
 end
 

@@ -4,8 +4,8 @@
 -- Never run: for the library of your editor's Lua settings, and the source of
 -- docs/reference.md (tests/lua/reference.lua --write). A description that begins with
 -- "= VALUE" gives the default. Data sets are in segengine_data.d.lua, functions of nodes in
--- segengine_functions.d.lua and segengine_shapes.d.lua, networks in segengine_net.d.lua,
--- training in segengine_training.d.lua. A guide: docs/guide.md.
+-- segengine_functions.d.lua, segengine_shapes.d.lua and segengine_indices.d.lua, networks in
+-- segengine_net.d.lua, training in segengine_training.d.lua. A guide: docs/guide.md.
 -- luacheck: ignore 212 241 631
 
 ---@class seg

@@ -25,11 +25,14 @@ static bool dropped(const Work *w, const Node *n)
            (op_info[n->attr.op].flags & TRAIN);
 }
 
-/* Number of operands with a gradient: of a loss one, else all but lengths. */
+/* Number of operands with a gradient: of a loss one, else all but lengths and
+ * indices. */
 static int grad_operands(const OpInfo *info)
 {
     if (!info->grad) return 0;
-    return info->flags & LOSS ? 1 : info->in - !!(info->flags & LENGTHS);
+    return info->flags & LOSS
+               ? 1
+               : info->in - !!(info->flags & (LENGTHS | INDICES));
 }
 
 static bool leaf(Work *w, int i, const void *const *input)

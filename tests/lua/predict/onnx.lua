@@ -209,6 +209,24 @@ local forms = {
   largest = { function(x)
     return seg.max(x, { axes = { "c" }, keep = true }) - seg.min(x, { axes = { "c" }, keep = true })
   end },
+  sorted = { function(x)
+    local values, index = seg.sort(x, { axis = "c", descending = true })
+    return values + 0.1 * index
+  end },
+  sorted_positions = { from = 2, function(x)
+    return (seg.top_k(seg.sort(x, { axis = { "h", "w" } }), 4, { axis = "w" }))
+  end },
+  sorted_all = { from = 1, function(x, rank)
+    return seg.argsort(x, { axis = { "c", axes[rank][rank] } })
+  end },
+  gather = { from = 1, function(x)
+    local index = seg.argsort(op.slice(x, { c = 1, w = 5 }), { axis = "w" })
+    return seg.gather(x, index + 0.3, { axis = "w" })
+  end },
+  gather_learnt = { from = 2, function(x, rank)
+    local learnt = free(rank == 2 and { 1, 1, 3, 4 } or { 1, 1, 1, 3, 4 })
+    return seg.gather(learnt, seg.floor(seg.sigmoid(x) * 11), { axis = { "h", "w" } })
+  end },
   log_softmax = { function(x) return x - seg.logsumexp(x, { axes = { "c" }, keep = true }) end },
   variance = { from = 2, function(x) return seg.var(x, { axes = { "h" } }) end },
   mask_length = { from = 1, to = 1, function(x) return nn.mask_length(x, length_of(x)) end },

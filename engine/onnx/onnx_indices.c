@@ -1,0 +1,195 @@
+/* onnx_indices.c -- operators on the elements of fibres in ONNX.
+ *
+ * ONNX has one axis where a fibre may have several. Then the axes of fibres
+ * move behind the others and become one by a Reshape. All extents are read at
+ * run time where they are free. */
+#include "engine/onnx/onnx_inside.h"
+
+static const Node *node_of(const Onnx *o, int i)
+{
+    return &o->g->node[i];
+}
+
+static const Node *operand_of(const Onnx *o, int i, int k)
+{
+    return &o->g->node[node_of(o, i)->in[k]];
+}
+
+/* The axes of a value in user order: those across fibres, then those of a
+ * fibre. */
+typedef struct Axes {
+    int64_t order[2 + RANK_MAX];
+    int across, all;
+} Axes;
+
+/* Of an operator with this many spatial axes; false with a reason if a fibre
+ * has none of them. */
+static bool axes_of(const Onnx *o, int i, int rank, Axes *out)
+{
+    const Attr *a = &node_of(o, i)->attr;
+    const int flag[3] = {a->sum.d, a->sum.h, a->sum.w};
+    int64_t own[1 + RANK_MAX];
+    int count = 0;
+    *out = (Axes){.across = 1}; // the batch
+    if (a->sum.c)
+        own[count++] = 1;
+    else
+        out->order[out->across++] = 1;
+    for (int k = 0; k < rank; k++)
+        if (flag[3 - rank + k])
+            own[count++] = 2 + k;
+        else
+            out->order[out->across++] = 2 + k;
+    for (int k = 0; k < count; k++) out->order[out->across + k] = own[k];
+    out->all = out->across + count;
+    return count || fail_usage("%s: it has no axis", op_info[a->op].name);
+}
+
+/* Are the axes of a fibre several? */
+static bool is_joined(const Axes *axes)
+{
+    return axes->all - axes->across > 1;
+}
+
+/* The axis of fibres in the file, after join(). */
+static int64_t axis_of(const Axes *axes)
+{
+    return is_joined(axes) ? axes->across : axes->order[axes->across];
+}
+
+static const char *transposed(Onnx *o, const char *x, const int64_t *order,
+                              int n, const char *out)
+{
+    const size_t mark =
+        onnx_begin(o, "Transpose", (const char *const[]){x}, 1, out);
+    onnx_attr_ints(o, "perm", order, n);
+    onnx_end(o, mark);
+    return out;
+}
+
+/* Makes one axis of the axes of fibres. *apart: the value before the Reshape,
+ * for its extents; names of values begin with `part`. */
+static const char *join(Onnx *o, int i, const Axes *axes, const char *x,
+                        const char *part, const char **apart)
+{
+    *apart = x;
+    if (!is_joined(axes)) return x;
+    const char *base = onnx_part(o, i, part);
+    *apart =
+        transposed(o, x, axes->order, axes->all, onnx_join(o, base, "apart"));
+    int64_t shape[2 + RANK_MAX] = {0}; // 0: same extent as the operand
+    shape[axes->across] = -1;
+    return onnx_op(
+        o, "Reshape", *apart,
+        onnx_ints(o, onnx_join(o, base, "shape"), shape, axes->across + 1),
+        onnx_join(o, base, "joined"));
+}
+
+/* The extents of x as a value, but `otherwise` along the axes `from` ..
+ * `to`-1. Names of values begin with `base`. */
+static const char *shape_of(Onnx *o, const char *x, int axes, int from, int to,
+                            int64_t otherwise, const char *base)
+{
+    int64_t take[2 + RANK_MAX], other[2 + RANK_MAX];
+    for (int k = 0; k < axes; k++) {
+        take[k] = k < from || k >= to;
+        other[k] = take[k] ? 0 : otherwise;
+    }
+    const char *shape =
+        onnx_op(o, "Shape", x, NULL, onnx_join(o, base, "extents"));
+    shape = onnx_op(o, "Mul", shape,
+                    onnx_ints(o, onnx_join(o, base, "take"), take, axes),
+                    onnx_join(o, base, "taken"));
+    return onnx_op(o, "Add", shape,
+                   onnx_ints(o, onnx_join(o, base, "other"), other, axes),
+                   onnx_join(o, base, "wanted"));
+}
+
+/* The reverse of join(), with the extents of `apart`. */
+static void part_again(Onnx *o, int i, const Axes *axes, const char *joined,
+                       const char *apart, const char *out)
+{
+    int64_t back[2 + RANK_MAX];
+    const char *base = onnx_part(o, i, "again");
+    for (int k = 0; k < axes->all; k++) back[axes->order[k]] = k;
+    // 0: same extent as the operand
+    const char *y =
+        onnx_op(o, "Reshape", joined,
+                shape_of(o, apart, axes->all, 0, axes->across, 0, base),
+                onnx_join(o, base, "apart"));
+    transposed(o, y, back, axes->all, out);
+}
+
+/* The number of elements of a fibre, as a value with one axis. */
+static const char *length_of(Onnx *o, int i, const Axes *axes, const char *x)
+{
+    const int64_t length =
+        op_fibre_length(&node_of(o, i)->attr, operand_of(o, i, 0)->y.dim);
+    const int64_t axis = axis_of(axes);
+    if (!o->any_size) return onnx_ints(o, onnx_part(o, i, "k"), &length, 1);
+    return onnx_op(
+        o, "Gather", onnx_op(o, "Shape", x, NULL, onnx_part(o, i, "extents")),
+        onnx_ints(o, onnx_part(o, i, "axis"), &axis, 1), onnx_part(o, i, "k"));
+}
+
+bool onnx_argsort(Onnx *o, int i, const char *out)
+{
+    Axes axes;
+    const char *apart;
+    const int rank = onnx_shown(operand_of(o, i, 0));
+    if (!axes_of(o, i, rank, &axes)) return false;
+    const char *x = join(o, i, &axes, onnx_operand(o, i, 0, rank), "x", &apart);
+    const char *in[] = {x, length_of(o, i, &axes, x)};
+    const char *order = onnx_part(o, i, "order");
+    const char *y = is_joined(&axes) ? onnx_part(o, i, "sorted") : out;
+    const size_t mark = onnx_begin(o, "TopK", in, 2, onnx_part(o, i, "values"));
+    proto_text(&o->node, ONNX_NODE_OUTPUT, order);
+    onnx_attr_int(o, "axis", axis_of(&axes));
+    onnx_attr_int(o, "largest", node_of(o, i)->attr.argsort.descending);
+    onnx_end(o, mark);
+    onnx_cast(o, order, ELEMENT_F32, y);
+    if (is_joined(&axes)) part_again(o, i, &axes, y, apart, out);
+    return true;
+}
+
+/* Gives operand k the extents of the other one across fibres, where those are
+ * larger: GatherElements does not broadcast. */
+static const char *expanded(Onnx *o, int i, const Axes *axes, int k,
+                            const char *x, const char *other)
+{
+    const Node *a = operand_of(o, i, k), *b = operand_of(o, i, 1 - k);
+    const Dims p = op_reduced_dims(&node_of(o, i)->attr, a->y.dim);
+    const Dims q = op_reduced_dims(&node_of(o, i)->attr, b->y.dim);
+    if ((a->batched || !b->batched) && p.n >= q.n && p.d >= q.d && p.h >= q.h &&
+        p.w >= q.w && p.c >= q.c)
+        return x;
+
+    // all extents but that of the fibres
+    const int n = is_joined(axes) ? axes->across + 1 : axes->all;
+    const int axis = (int)axis_of(axes);
+    const char *base = onnx_part(o, i, k ? "index_wide" : "x_wide");
+    return onnx_op(o, "Expand", x,
+                   shape_of(o, other, n, axis, axis + 1, 1, base), base);
+}
+
+bool onnx_gather(Onnx *o, int i, const char *out)
+{
+    Axes axes;
+    const char *apart;
+    const int rank = onnx_shown(node_of(o, i));
+    if (!axes_of(o, i, rank, &axes)) return false;
+    const char *x = join(o, i, &axes, onnx_operand(o, i, 0, rank), "x", &apart);
+    const char *index =
+        join(o, i, &axes, onnx_operand(o, i, 1, rank), "index", &apart);
+    const char *in[] = {expanded(o, i, &axes, 0, x, index),
+                        expanded(o, i, &axes, 1, index, x)};
+    in[1] =
+        onnx_cast(o, onnx_op(o, "Round", in[1], NULL, onnx_part(o, i, "whole")),
+                  ELEMENT_I64, onnx_part(o, i, "number"));
+    const char *y = is_joined(&axes) ? onnx_part(o, i, "chosen") : out;
+    const size_t mark = onnx_begin(o, "GatherElements", in, 2, y);
+    onnx_attr_int(o, "axis", axis_of(&axes));
+    onnx_end(o, mark);
+    if (is_joined(&axes)) part_again(o, i, &axes, y, apart, out);
+    return true;
+}

@@ -1,0 +1,41 @@
+-- axes.lua -- checks of the operands and axes of functions of nodes.
+
+local util = require "seg.util"
+
+local fail = util.fail
+
+local M = {}
+
+-- Axes by the rank of a node: spatial axes and channels.
+local AXES = { [-2] = {}, [-1] = { "c" }, [0] = { "c" }, { "c", "w" }, { "c", "h", "w" },
+               { "c", "d", "h", "w" } }
+
+-- Checks that v, the operand `what` of seg.NAME, is a node.
+function M.check_node(name, what, v)
+  if util.is_node(v) then return end
+  fail("usage", "seg.%s: %s must be a node of the network, got %s%s", name, what, type(v),
+       type(v) == "number" and "; for numbers alone use Lua's math" or "")
+end
+
+-- The attributes of an operator over the axes of node x whose names are in `list`; `instead` ends
+-- the message about the axis of the batch.
+function M.flags(name, x, list, instead)
+  local attrs = {}
+  for _, axis in ipairs(list) do
+    local known = false
+    for _, own in ipairs(AXES[x.rank]) do known = known or own == axis end
+    if axis == "n" then
+      fail("usage", "seg.%s: axis n is the batch, which may come in parts, so no function goes "
+           .. "over it%s", name, instead or "")
+    elseif not known then
+      fail("usage", "seg.%s: there is no axis %s in %s of %s; its axes: %s", name, tostring(axis),
+           tostring(x), x.where, table.concat(AXES[x.rank], " "))
+    elseif attrs[axis] then
+      fail("usage", "seg.%s: axis %s is given twice", name, axis)
+    end
+    attrs[axis] = true
+  end
+  return attrs
+end
+
+return M
