@@ -121,7 +121,12 @@ static unsigned narrow(const Call *c)
     case OP_cumsum:
     case OP_matmul:
     case OP_argsort: // numbers of elements need more digits
+    case OP_argmax:
     case OP_gather:
+    case OP_one_hot:
+    case OP_embedding:
+    case OP_normal: // the same bits on every device
+    case OP_uniform:
     case OP_mean:
     case OP_COUNT:
         return 0;

@@ -23,6 +23,7 @@ typedef enum RngStream {
     RNG_USER = 8,    /* seg.random of a recipe          */
     RNG_PATCH = 9,   /* position of a patch; op unused  */
     RNG_GROUP = 10,  /* k-means: first centres, samples */
+    RNG_NOISE = 11,  /* seg.normal, uniform of a recipe; as RNG_DROPOUT   */
 } RngStream;
 
 /* All inputs of a draw except the index. Words of the counter, highest first:

@@ -61,8 +61,8 @@ bool node_case(const Graph *g, int node, OpCase *out)
 
     // indices within the fibres of this network
     if (info->flags & INDICES)
-        out->fill[info->in - 1] = (Fill){
-            FILL_CLASS, 0, (double)op_fibre_length(&n->attr, out->x[0]) - 1};
+        out->fill[info->in - 1] =
+            (Fill){FILL_CLASS, 0, (double)op_indices(&n->attr, out->x[0]) - 1};
 
     // class numbers up to the number of classes of this network
     if (info->flags & LOSS && out->x[0].c > 1 && out->x[1].c == 1)

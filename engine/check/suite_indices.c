@@ -1,4 +1,5 @@
-/* suite_indices.c -- operators that compute indices or choose by them. */
+/* suite_indices.c -- operators that compute indices or choose by them, and
+ * random numbers. */
 #include "engine/check/suite.h"
 
 /* Draws the axes of fibres: at least one. */
@@ -53,7 +54,7 @@ static void draw_gather(Draw *d, OpCase *c)
             *(draw_bool(d) ? x + i : index + i) = 1;
     }
     c->fill[1] =
-        (Fill){FILL_CLASS, 0, (double)op_fibre_length(&c->attr, c->x[0]) - 1};
+        (Fill){FILL_CLASS, 0, (double)op_indices(&c->attr, c->x[0]) - 1};
 }
 
 /* Many indices choose few elements, and the reverse. */
@@ -64,7 +65,48 @@ static void draw_long_gather(Draw *d, OpCase *c)
     c->x[draw_bool(d)].w = PICK(d, 1, 3, 40);
     if (draw_bool(d) && !c->attr.sum.c) c->x[draw_bool(d)].c = 1;
     c->fill[1] =
-        (Fill){FILL_CLASS, 0, (double)op_fibre_length(&c->attr, c->x[0]) - 1};
+        (Fill){FILL_CLASS, 0, (double)op_indices(&c->attr, c->x[0]) - 1};
+}
+
+static void draw_argmax(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    draw_axes(d, c);
+    c->attr.argmax.drop = draw_bool(d);
+    if (draw_bool(d)) c->fill[0] = (Fill){FILL_CLASS, -2, 2};
+}
+
+static void draw_long_argmax(Draw *d, OpCase *c)
+{
+    draw_long_fibres(d, c);
+    if (draw_bool(d)) c->fill[0] = (Fill){FILL_CLASS, -99, 99};
+}
+
+/* Also classes beyond the channels. */
+static void draw_one_hot(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    c->x[0].c = 1;
+    c->attr.one_hot.classes = draw_int(d, 1, 9);
+}
+
+static void draw_embedding(Draw *d, OpCase *c)
+{
+    const int count = draw_int(d, 1, d->small ? 5 : 40);
+    c->x[1] = draw_image(d, c);
+    c->x[0] = (Dims){count, 1, 1, 1, draw_int(d, 1, d->small ? 5 : 40)};
+    c->x[1].c = 1;
+    c->fill[1] = (Fill){FILL_CLASS, 0, count - 1};
+}
+
+static void draw_random(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    float *a = &c->attr.normal.mean; // or the least number
+    a[0] = draw_real(d, -3, 3);
+    a[1] = draw_int(d, 0, 4) ? draw_real(d, 0, 3) : 0;
+    if (c->attr.op == OP_uniform) a[1] += a[0];
+    c->eval = draw_int(d, 0, 5) == 0;
 }
 
 const OpSuite suites_indices[] = {
@@ -79,5 +121,19 @@ const OpSuite suites_indices[] = {
      .draw = draw_long_gather,
      .wrt = 1,
      .cases = 12},
+    {.op = OP_argmax, .draw = draw_argmax},
+    {.note = "long fibres",
+     .op = OP_argmax,
+     .draw = draw_long_argmax,
+     .cases = 12},
+    {.op = OP_one_hot, .draw = draw_one_hot, .fill = {{FILL_CLASS, -1, 9}}},
+    {.op = OP_embedding, .draw = draw_embedding, .wrt = 1},
+    {.op = OP_normal, .draw = draw_random},
+    {.op = OP_uniform, .draw = draw_random},
+    {.note = "parts",
+     .op = OP_normal,
+     .draw = draw_random,
+     .image = image_parts,
+     .cases = 9},
     {.draw = NULL},
 };

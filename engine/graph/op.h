@@ -73,6 +73,13 @@ static inline int64_t op_fibre_length(const Attr *a, Dims s)
     return numel(s) / numel(op_reduced_dims(a, s));
 }
 
+/* The number of indices with which an operator chooses from x, or that it
+ * makes: the rows of an embedding, else the elements of a fibre. */
+static inline int64_t op_indices(const Attr *a, Dims x)
+{
+    return a->op == OP_embedding ? x.n : op_fibre_length(a, x);
+}
+
 /* The error bound of an operator against ref: see docs/numerics.md. */
 typedef enum Bound { BOUND_dot, BOUND_ulp, BOUND_exact, BOUND_nmse } Bound;
 

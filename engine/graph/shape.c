@@ -76,15 +76,15 @@ SHAPE(reduce)
     return true;
 }
 
-/* Are there few enough elements in a fibre of x to number them? */
+/* Can a float number the elements of a fibre of x? */
 static bool countable(const char *op, const Attr *a, const Tensor *x)
 {
     char text[DIMS_TEXT];
-    const int64_t length = op_fibre_length(a, x->dim);
-    if (length <= MOST_INDICES) return true;
-    return fail_usage("%s: %lld elements along the axes of %s; a 32-bit float "
-                      "counts to %d; fix: fewer axes, or a smaller patch",
-                      op, (long long)length, dims_text(x->dim, x->rank, text),
+    const int64_t count = op_indices(a, x->dim);
+    if (count <= MOST_INDICES) return true;
+    return fail_usage("%s: %lld indices of %s; a 32-bit float counts to %d; "
+                      "fix: fewer axes, or a smaller patch",
+                      op, (long long)count, dims_text(x->dim, x->rank, text),
                       (int)MOST_INDICES);
 }
 
@@ -93,6 +93,27 @@ SHAPE(fibres)
 {
     y->dim = x[0].dim;
     return countable(op_info[a->op].name, a, &x[0]);
+}
+
+/* An index for each fibre of the operand. */
+SHAPE(numbers)
+{
+    return countable(op_info[a->op].name, a, &x[0]) && shape_reduce(a, x, y);
+}
+
+/* Class numbers become a channel for each class. */
+SHAPE(one_hot)
+{
+    const int classes = a->one_hot.classes;
+    if (x[0].dim.c != 1)
+        return fail_usage("one_hot: class numbers have one channel, got %d",
+                          x[0].dim.c);
+    if (classes < 1 || classes > MOST_INDICES)
+        return fail_usage("one_hot: classes must be 1 .. %d, got %d",
+                          (int)MOST_INDICES, classes);
+    y->dim = x[0].dim;
+    y->dim.c = classes;
+    return true;
 }
 
 /* A number: one value for all samples, positions and channels. */
@@ -383,6 +404,23 @@ SHAPE(gather)
     if (a->gather.w) y->dim.w = index.w;
     if (a->gather.c) y->dim.c = index.c;
     if (x[1].rank > y->rank) y->rank = x[1].rank;
+    return true;
+}
+
+/* Table (count,1,1,1,size) and indices of one channel: a row for each. */
+SHAPE(embedding)
+{
+    const Dims table = x[0].dim;
+    if (!given("embedding", x, 1) || !countable("embedding", a, &x[0]))
+        return false;
+    if (x[1].dim.c != 1)
+        return fail_usage("embedding: indices have one channel, got %d",
+                          x[1].dim.c);
+    if (table.d != 1 || table.h != 1 || table.w != 1)
+        return fail_usage("embedding: a table has two axes, (count, size)");
+    y->dim = x[1].dim;
+    y->dim.c = table.c;
+    y->rank = x[1].rank;
     return true;
 }
 

@@ -1,8 +1,10 @@
-/* onnx_indices.c -- operators on the elements of fibres in ONNX.
+/* onnx_indices.c -- operators on the elements of fibres, and on indices, in
+ * ONNX; random numbers.
  *
  * ONNX has one axis where a fibre may have several. Then the axes of fibres
  * move behind the others and become one by a Reshape. All extents are read at
  * run time where they are free. */
+#include "engine/base/normal.h"
 #include "engine/onnx/onnx_inside.h"
 
 static const Node *node_of(const Onnx *o, int i)
@@ -191,5 +193,95 @@ bool onnx_gather(Onnx *o, int i, const char *out)
     onnx_attr_int(o, "axis", axis_of(&axes));
     onnx_end(o, mark);
     if (is_joined(&axes)) part_again(o, i, &axes, y, apart, out);
+    return true;
+}
+
+/* The axes that the result keeps come back in their places, with extent 1. */
+bool onnx_argmax(Onnx *o, int i, const char *out)
+{
+    Axes axes;
+    const char *apart;
+    int64_t back[2 + RANK_MAX];
+    const int rank = onnx_shown(operand_of(o, i, 0));
+    int count = 0;
+    if (!axes_of(o, i, rank, &axes)) return false;
+    const char *x = join(o, i, &axes, onnx_operand(o, i, 0, rank), "x", &apart);
+    const char *index = onnx_part(o, i, "index");
+    const size_t mark =
+        onnx_begin(o, "ArgMax", (const char *const[]){x}, 1, index);
+    onnx_attr_int(o, "axis", axis_of(&axes));
+    onnx_attr_int(o, "keepdims", 0);
+    onnx_end(o, mark);
+
+    for (int k = axes.across; k < axes.all; k++)
+        if (axes.order[k] == 1 || !node_of(o, i)->attr.argmax.drop)
+            back[count++] = axes.order[k];
+    const char *y = count ? onnx_part(o, i, "number") : out;
+    onnx_cast(o, index, ELEMENT_F32, y);
+    if (count)
+        onnx_op(o, "Unsqueeze", y,
+                onnx_ints(o, onnx_part(o, i, "back"), back, count), out);
+    return true;
+}
+
+/* The whole numbers nearest to operand k. */
+static const char *rounded(Onnx *o, int i, int k, int rank)
+{
+    return onnx_op(o, "Round", onnx_operand(o, i, k, rank), NULL,
+                   onnx_part(o, i, "whole"));
+}
+
+/* A comparison with the numbers of all channels. */
+bool onnx_one_hot(Onnx *o, int i, const char *out)
+{
+    const int rank = onnx_shown(operand_of(o, i, 0));
+    const int classes = node_of(o, i)->attr.one_hot.classes;
+    const int64_t shape[2 + RANK_MAX] = {1, classes, 1, 1, 1};
+    float *numbers = ARENA_NEW(&o->mem, float, classes);
+    if (!numbers) return false;
+    for (int k = 0; k < classes; k++) numbers[k] = (float)k;
+    const char *channels =
+        onnx_op(o, "Reshape",
+                onnx_floats(o, onnx_part(o, i, "numbers"), numbers, classes),
+                onnx_ints(o, onnx_part(o, i, "shape"), shape, 2 + rank),
+                onnx_part(o, i, "channels"));
+    const char *same = onnx_op(o, "Equal", rounded(o, i, 0, rank), channels,
+                               onnx_part(o, i, "same"));
+    onnx_cast(o, same, ELEMENT_F32, out);
+    return true;
+}
+
+/* Rows of the table come last and move to the place of the channels. */
+bool onnx_embedding(Onnx *o, int i, const char *out)
+{
+    const int rank = onnx_shown(operand_of(o, i, 1));
+    const int64_t one = 1;
+    int64_t order[2 + RANK_MAX] = {0, 1 + rank};
+    for (int k = 0; k < rank; k++) order[2 + k] = 1 + k;
+    const char *number = onnx_cast(o, rounded(o, i, 1, rank), ELEMENT_I64,
+                                   onnx_part(o, i, "number"));
+    number = onnx_op(o, "Squeeze", number,
+                     onnx_ints(o, onnx_part(o, i, "axis"), &one, 1),
+                     onnx_part(o, i, "index"));
+    const char *rows = onnx_op(o, "Gather", onnx_operand(o, i, 0, 0), number,
+                               onnx_part(o, i, "rows"));
+    transposed(o, rows, order, 2 + rank, out);
+    return true;
+}
+
+/* Random numbers are the mean of their distribution, as in evaluation. */
+bool onnx_random(Onnx *o, int i, const char *out)
+{
+    const Attr *a = &node_of(o, i)->attr;
+    const float mean = a->op == OP_normal
+                           ? a->normal.mean
+                           : uniform_mean(a->uniform.low, a->uniform.high);
+    const char *x = onnx_operand(o, i, 0, onnx_shown(operand_of(o, i, 0)));
+    const char *zeros =
+        onnx_op(o, "ConstantOfShape",
+                onnx_op(o, "Shape", x, NULL, onnx_part(o, i, "extents")), NULL,
+                onnx_part(o, i, "zeros"));
+    onnx_op(o, "Add", zeros, onnx_scalar(o, onnx_part(o, i, "mean"), mean),
+            out);
     return true;
 }

@@ -129,6 +129,10 @@ bool onnx_matmul(Onnx *o, int i, const char *out);
 /* In onnx_indices.c, for the same table. */
 bool onnx_argsort(Onnx *o, int i, const char *out);
 bool onnx_gather(Onnx *o, int i, const char *out);
+bool onnx_argmax(Onnx *o, int i, const char *out);
+bool onnx_one_hot(Onnx *o, int i, const char *out);
+bool onnx_embedding(Onnx *o, int i, const char *out);
+bool onnx_random(Onnx *o, int i, const char *out);
 
 /* In onnx_file.c: writes the Onnx and `tail`, further fields of the graph, as a
  * file; stores size and numbers in `facts`. */

@@ -329,7 +329,9 @@ local function predict(r, name)
   local each = of_case and results.numbers(r, w, meta.preprocessing) or results.maps(r, w)
   if sys.stat(flags["in"]).kind == "folder" then tolerate(each, w) end
   local text = recipes.network(r)
-  if draws > 0 and not (text:find("dropout", 1, true) or text:find("attention", 1, true)) then
+  local function has(operator) return text:find(operator, 1, true) end
+  if draws > 0
+    and not (has "dropout" or has "attention" or has "\nnormal " or has "\nuniform ") then
     show.warn("--mc: the network has no dropout, so all draws are the same")
   end
   local flips, swap, negate, exchange = mirrors(r, node, inputs[1].rank)

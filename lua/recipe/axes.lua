@@ -38,4 +38,27 @@ function M.flags(name, x, list, instead)
   return attrs
 end
 
+-- The options of the reduction seg.NAME, checked: axes and keep, or those of `known`.
+function M.options(name, o, known)
+  if type(o) == "table" and o[1] ~= nil then
+    fail("usage", 'seg.%s: axes go by name, as { axes = { "h", "w" } }', name)
+  end
+  o = util.options("seg." .. name, o, known or { axes = util.none, keep = false })
+  if type(o.keep) ~= "boolean" then
+    fail("usage", "seg.%s: keep must be true or false, got %s", name, tostring(o.keep))
+  end
+  return o
+end
+
+-- The attributes of a reduction with these options.
+function M.reduced(name, x, o, instead)
+  if type(o.axes) ~= "table" or #o.axes == 0 then
+    fail("usage", 'seg.%s: axes must be a list of names, as { axes = { "h", "w" } }, got %s', name,
+         type(o.axes) == "table" and "a table without a list" or tostring(o.axes))
+  end
+  local attrs = M.flags(name, x, o.axes, instead)
+  attrs.drop = not o.keep
+  return attrs
+end
+
 return M

@@ -8,7 +8,8 @@ local axes = require "seg.recipe.axes"
 local core = require "seg.core"
 local util = require "seg.util"
 
-local op, fail, is_node, check_node = core.op, util.fail, util.is_node, axes.check_node
+local op, fail, is_node = core.op, util.fail, util.is_node
+local check_node, reduction = axes.check_node, axes.options
 
 local M = {}
 
@@ -102,28 +103,9 @@ end
 
 -- Reductions -------------------------------------------------------------------
 
--- The options of seg.NAME, checked: axes and keep, or those of `known`.
-local function reduction(name, o, known)
-  if type(o) == "table" and o[1] ~= nil then
-    fail("usage", 'seg.%s: axes go by name, as { axes = { "h", "w" } }', name)
-  end
-  o = util.options("seg." .. name, o, known or { axes = util.none, keep = false })
-  if type(o.keep) ~= "boolean" then
-    fail("usage", "seg.%s: keep must be true or false, got %s", name, tostring(o.keep))
-  end
-  return o
-end
-
 -- The attributes of an operator over the axes o.axes of x.
 local function flags(name, x, o)
-  if type(o.axes) ~= "table" or #o.axes == 0 then
-    fail("usage", 'seg.%s: axes must be a list of names, as { axes = { "h", "w" } }, got %s', name,
-         type(o.axes) == "table" and "a table without a list" or tostring(o.axes))
-  end
-  local attrs = axes.flags(name, x, o.axes,
-                           "; seg.mean without axes has the mean over everything")
-  attrs.drop = not o.keep
-  return attrs
+  return axes.reduced(name, x, o, "; seg.mean without axes has the mean over everything")
 end
 
 -- seg.NAME of x over axes: op.sum, or with `mean` its mean.

@@ -10,6 +10,8 @@ local util = require "seg.util"
 
 local op, fail, none, check_node = core.op, util.fail, util.none, axes.check_node
 
+local MOST = 1 << 24 -- classes and indices that a 32-bit float can count
+
 local M = {}
 
 -- The attributes of an operator of seg.NAME along `axis` of x, a name or a list of names.
@@ -71,6 +73,31 @@ function M.top_k(x, k, o)
   end
   local index = op.slice(permutation("top_k", x, attrs, o.largest), { [o.axis] = k })
   return op.gather(x, index, attrs), index
+end
+
+-- The index of the largest element over axes; the first of several.
+local function argmax(name, x, o)
+  return op.argmax(x, axes.reduced(name, x, axes.options(name, o)))
+end
+
+function M.argmax(x, o)
+  check_node("argmax", "the operand", x)
+  return argmax("argmax", x, o)
+end
+
+function M.argmin(x, o)
+  check_node("argmin", "the operand", x)
+  return argmax("argmin", -x, o)
+end
+
+-- Class numbers as a channel for each class.
+function M.one_hot(index, classes)
+  check_node("one_hot", "the operand", index)
+  if math.type(classes) ~= "integer" or classes < 1 or classes > MOST then
+    fail("usage", "seg.one_hot: classes must be a whole number from 1 to %d, got %s", MOST,
+         tostring(classes))
+  end
+  return op.one_hot(index, { classes = classes })
 end
 
 return M

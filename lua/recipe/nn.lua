@@ -9,6 +9,7 @@
 -- PyTorch's.
 
 local core = require "seg.core"
+local embeddings = require "seg.recipe.nn_embedding"
 local losses = require "seg.recipe.nn_loss"
 local pretext = require "seg.recipe.nn_pretext"
 local sequences = require "seg.recipe.nn_sequence"
@@ -401,8 +402,9 @@ end
 M.dropout = dropout("dropout")
 M.spatial_dropout = dropout("spatial_dropout") -- whole channels of a sample
 
--- The initial values of nn.param: a number, or { normal = deviation } or { uniform = bound }.
-local function values_of(name, init)
+-- The initial values for the function `what`: a number, or { normal = deviation } or { uniform =
+-- bound }.
+local function values_of(what, init)
   if type(init) == "number" and math.abs(init) <= 3.4e38 then
     return { init = "const", value = init }
   end
@@ -410,8 +412,8 @@ local function values_of(name, init)
   if type(init) == "table" then kind, value = next(init) end
   if (kind ~= "normal" and kind ~= "uniform") or type(value) ~= "number" or next(init, kind)
     or not (value >= 0 and value <= 1e30) then
-    fail("usage", 'nn.param("%s"): init must be a number, { normal = deviation } or '
-         .. "{ uniform = bound }, both from 0 on", name)
+    fail("usage", "%s: init must be a number, { normal = deviation } or { uniform = bound }, both "
+         .. "from 0 on", what)
   end
   return { init = kind, value = value }
 end
@@ -437,15 +439,16 @@ function M.param(name, shape, o)
            tostring(o[what]))
     end
   end
-  local how = values_of(name, o.init)
+  local how = values_of(string.format('nn.param("%s")', name), o.init)
   how.trained, how.decayed = o.trained, o.decay
   return param(join(scope.path, name), shape, #shape == 1 and -1 or #shape - 2, how)
 end
 
 local made = { layer = layer, param = param, init_of = init_of, positive = positive,
-               dropout = M.dropout, spatial_dropout = M.spatial_dropout,
+               values_of = values_of, dropout = M.dropout, spatial_dropout = M.spatial_dropout,
                batch_norm = M.batch_norm, layer_norm = M.layer_norm }
 for name, f in pairs(sequences(made)) do M[name] = f end
+for name, f in pairs(embeddings(made)) do M[name] = f end
 made.global_pool = M.global_pool
 for name, f in pairs(pretext(made)) do M[name] = f end
 for name, loss in pairs(losses(layer)) do M[name] = loss end

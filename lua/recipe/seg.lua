@@ -11,6 +11,7 @@ local metric = require "seg.evaluate.metric"
 local net = require "seg.recipe.net"
 local nn = require "seg.recipe.nn"
 local optim = require "seg.recipe.optim"
+local random = require "seg.recipe.random"
 local recipe = require "seg.recipe.recipe"
 local search = require "seg.experiments.search"
 local shapes = require "seg.recipe.shapes"
@@ -26,7 +27,7 @@ local seg = {
   array = core.array, version = core.version,
 }
 
-for _, functions in ipairs { elementwise, shapes, indices } do
+for _, functions in ipairs { elementwise, shapes, indices, random } do
   for name, f in pairs(functions) do seg[name] = f end
 end
 

@@ -210,6 +210,19 @@ function nn.upconv(x, filters, kernel, o) end
 ---@return seg.node
 function nn.linear(x, width, o) end
 
+---@class seg.nn.embedding
+---@field count integer vectors in the table
+---@field size integer numbers of a vector
+---@field init? number|table = { normal = 1 }; as of nn.param
+---@field name? string
+
+---A learnt vector for each index, rounded, from 0 to count - 1: (N,1,...) to (N,size,...). Any other
+---index gives NaN, as in seg.gather.
+---@param index seg.node
+---@param o seg.nn.embedding
+---@return seg.node
+function nn.embedding(index, o) end
+
 ---@class seg.nn.norm
 ---@field eps? number = 1e-5
 ---@field affine? boolean = true

@@ -1,6 +1,6 @@
 ---@meta
--- segengine_indices.d.lua -- functions of nodes that compute or use indices, for editors: see
--- segengine.d.lua.
+-- segengine_indices.d.lua -- functions of nodes that compute or use indices, and random numbers,
+-- for editors: see segengine.d.lua.
 -- luacheck: ignore 212 241 631
 
 ---@class seg
@@ -52,3 +52,53 @@ function seg.gather(x, index, o) end
 ---@return seg.node values
 ---@return seg.node indices
 function seg.top_k(x, k, o) end
+
+---@class seg.argmax.options
+---@field axes ("c"|"d"|"h"|"w")[]
+---@field keep? boolean = false; keeps the axes with extent 1, as seg.gather wants them
+
+---The index of the largest element over axes, which count as one: the first of several. NaN is the
+---largest.
+---@param x seg.node
+---@param o seg.argmax.options
+---@return seg.node
+function seg.argmax(x, o) end
+
+---The index of the smallest element over axes; NaN counts as the smallest.
+---@param x seg.node
+---@param o seg.argmax.options
+---@return seg.node
+function seg.argmin(x, o) end
+
+---Class numbers as a channel for each class: 1 in the channel of the number, else 0. A number is rounded;
+---one that is no class has zeros alone. index has one channel.
+---@param index seg.node
+---@param classes integer
+---@return seg.node
+function seg.one_hot(index, classes) end
+
+-- Random numbers ------------------------------------------------------------------
+-- Each element has a new number in every training step, the same one on every device and with any
+-- number of threads, ranks or stops. In evaluation each is the mean of its distribution, so that results
+-- do not depend on chance, as with dropout; `predict --mc N` draws. They have no gradient: that of
+-- `mean + std * seg.normal(mean)` flows to mean and std.
+
+---@class seg.normal.options
+---@field mean? number = 0
+---@field std? number = 1; standard deviation
+
+---Normal numbers with the extents of `like`.
+---@param like seg.node
+---@param o? seg.normal.options
+---@return seg.node
+function seg.normal(like, o) end
+
+---@class seg.uniform.options
+---@field low? number = 0
+---@field high? number = 1
+
+---Numbers from low to below high with the extents of `like`; rounding may give high.
+---@param like seg.node
+---@param o? seg.uniform.options
+---@return seg.node
+function seg.uniform(like, o) end

@@ -131,3 +131,68 @@ TEST(indices_have_an_end)
     a.sum.w = a.sum.h = 1;
     EXPECT(!op_shape(&a, x, &y));
 }
+
+/* The first of the largest; NaN is the largest. Several axes count as one in
+ * user order. */
+TEST(argmax_by_hand)
+{
+    static const double rows[4][4] = {
+        {1, 3, 3, 2}, {1, NAN, 9, NAN}, {-INFINITY, -2, -1, -1}, {0, -0.0}};
+    static const double want[4] = {1, 1, 2, 0};
+    Arena mem = {0};
+    for (size_t i = 0; i < 8; i++) {
+        OpValues out;
+        OpCase c = along_w(OP_argmax, i % 4 == 3 ? 2 : 4);
+        given_run(given_backend(i / 4), &c,
+                  (const double *[MAX_IN]){rows[i % 4]}, NULL, &mem, &out);
+        EXPECT(out.y[0] == want[i % 4]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        static const double x[6] = {0, 1, 0, 0, 1, 0}; // w 3, c 2
+        OpValues out;
+        OpCase c = along_w(OP_argmax, 3);
+        c.x[0].c = 2, c.attr.argmax.c = 1;
+        given_run(given_backend(i), &c, (const double *[MAX_IN]){x}, NULL, &mem,
+                  &out);
+        EXPECT(out.y[0] == 2); // channel 0, position 2
+    }
+    arena_release(&mem);
+}
+
+TEST(one_hot_by_hand)
+{
+    static const double x[4] = {1, 2.6, NAN, -1};
+    static const double want[12] = {0, 1, 0, 0, 0, 0, NAN, NAN, NAN, 0, 0, 0};
+    Arena mem = {0};
+    for (size_t i = 0; i < 2; i++) {
+        OpValues out;
+        OpCase c = {.attr = op_default(OP_one_hot), .rank = 1};
+        c.attr.one_hot.classes = 3;
+        c.x[0] = (Dims){1, 1, 1, 4, 1};
+        given_run(given_backend(i), &c, (const double *[MAX_IN]){x}, NULL, &mem,
+                  &out);
+        for (int k = 0; k < 12; k++)
+            EXPECT(out.y[k] == want[k] || (isnan(out.y[k]) && isnan(want[k])));
+    }
+    arena_release(&mem);
+}
+
+/* Rows by index; the gradient of a row is the sum over its readers, of a row
+ * without one 0. */
+TEST(embedding_by_hand)
+{
+    static const double table[6] = {1, 2, 3, 4, 5, 6}, index[4] = {2, 0, 2, 5};
+    static const double dy[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+    Arena mem = {0};
+    for (size_t i = 0; i < 2; i++) {
+        OpValues out;
+        OpCase c = {.attr = op_default(OP_embedding), .rank = 1, .wrt = 1};
+        c.x[0] = (Dims){3, 1, 1, 1, 2}, c.x[1] = (Dims){2, 1, 1, 2, 1};
+        given_run(given_backend(i), &c, (const double *[MAX_IN]){table, index},
+                  dy, &mem, &out);
+        given_near(out.y, (const double[6]){5, 6, 1, 2, 5, 6}, 6, 0);
+        EXPECT(isnan(out.y[6]) && isnan(out.y[7]));
+        given_near(out.dx[0], (const double[6]){4, 8, 0, 0, 17, 34}, 6, 0);
+    }
+    arena_release(&mem);
+}

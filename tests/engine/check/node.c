@@ -120,3 +120,30 @@ TEST(node_check_of_a_batch_norm_of_vectors)
     EXPECT(k.worst > 0 && k.worst < 1);
     net_free(&n);
 }
+
+/* Indices are drawn within the fibres and the table of the network. */
+TEST(node_check_of_indices)
+{
+    Net n;
+    OpCheck k = {.be = given_backend(1), .report = given_report};
+    net_new(&n);
+    const int x = net_input(&n, "x", (Dims){1, 1, 5, 7, 3}, 2);
+    const int table = net_param(&n, "table", (Dims){4, 1, 1, 1, 6}, 0,
+                                (Init){INIT_NORMAL, 1}, true);
+    Attr sort = op_default(OP_argsort), gather = op_default(OP_gather);
+    Attr most = op_default(OP_argmax), one_hot = op_default(OP_one_hot);
+    sort.argsort.w = gather.gather.w = gather.gather.h = most.argmax.c = 1;
+    one_hot.one_hot.classes = 3;
+    const int order = net_row(&n, sort, (int[]){x}, 1);
+    const int class = net_row(&n, most, (int[]){x}, 1);
+    const int last[4] = {
+        net_row(&n, gather, (int[]){x, order}, 2),
+        net_row(&n, one_hot, (int[]){class}, 1),
+        net_row(&n, op_default(OP_embedding), (int[]){table, class}, 2),
+        net_row(&n, op_default(OP_normal), (int[]){x}, 1)};
+    node_check(&n.g, order, false, &k);
+    node_check(&n.g, class, false, &k);
+    for (int i = 0; i < 4; i++) node_check(&n.g, last[i], false, &k);
+    EXPECT_INT(k.failures, 0);
+    net_free(&n);
+}

@@ -227,6 +227,19 @@ local forms = {
     local learnt = free(rank == 2 and { 1, 1, 3, 4 } or { 1, 1, 1, 3, 4 })
     return seg.gather(learnt, seg.floor(seg.sigmoid(x) * 11), { axis = { "h", "w" } })
   end },
+  argmax = { function(x) return seg.argmax(x, { axes = { "c" } }) end },
+  argmax_of_all = { from = 1, function(x, rank)
+    return seg.argmax(x, { axes = { "c", table.unpack(axes[rank]) } })
+      + seg.argmin(x, { axes = { "c", axes[rank][rank] }, keep = true })
+  end },
+  argmax_dropped = { from = 2, function(x) return seg.argmax(x, { axes = { "h" } }) end },
+  one_hot = { function(x) return seg.one_hot(seg.argmax(x, { axes = { "c" } }) + 0.2, 7) end },
+  embedding = { function(x)
+    return nn.embedding(seg.argmax(x, { axes = { "c" } }), { count = 6, size = 3 })
+  end },
+  random = { function(x)
+    return x + seg.normal(x, { mean = 0.5 }) * seg.uniform(x, { low = 1, high = 2 })
+  end },
   log_softmax = { function(x) return x - seg.logsumexp(x, { axes = { "c" }, keep = true }) end },
   variance = { from = 2, function(x) return seg.var(x, { axes = { "h" } }) end },
   mask_length = { from = 1, to = 1, function(x) return nn.mask_length(x, length_of(x)) end },
