@@ -51,8 +51,8 @@ struct GatherGrads {
     Grid grid, index_grid; // of x; of index
     Divisor channels, index_channels;
     Steps set;      // the number of the set of dx that an element belongs to
-    Steps index_to; // in dy, along the axes where index is longer than 1
-    Steps x_to;     // and along the others
+    Steps index_to; // in dy, from the place of an element of index
+    Steps x_to;     // and of one of x, along the axes where index has extent 1
     uint32_t none;  // the key of an index that chooses nothing
     int64_t count, indices;
     const uint32_t *keys, *items; // sorted
@@ -122,15 +122,15 @@ Dims sets_of(const Call *c)
             a.w < b.w ? a.w : b.w, a.c < b.c ? a.c : b.c};
 }
 
-/* Steps in dy along the axes where index is longer than 1; or where not. */
-Steps steps_where(Dims y, Dims index, bool longer)
+/* Steps in dy along the axes where index has extent 1. */
+Steps steps_of_x(Dims y, Dims index)
 {
     Steps v = steps_of(y);
-    if (index.n > 1 != longer) v.n = 0;
-    if (index.d > 1 != longer) v.d = 0;
-    if (index.h > 1 != longer) v.h = 0;
-    if (index.w > 1 != longer) v.w = 0;
-    if (index.c > 1 != longer) v.c = 0;
+    if (index.n > 1) v.n = 0;
+    if (index.d > 1) v.d = 0;
+    if (index.h > 1) v.h = 0;
+    if (index.w > 1) v.w = 0;
+    if (index.c > 1) v.c = 0;
     return v;
 }
 
@@ -169,8 +169,7 @@ extern "C" bool cuda_gather_bwd(const Call *c)
     p.grid = grid_of(x), p.index_grid = grid_of(index);
     p.channels = divisor(x.c), p.index_channels = divisor(index.c);
     p.set = steps_of(sets), p.none = (uint32_t)keys;
-    p.index_to = steps_where(y, index, true);
-    p.x_to = steps_where(y, index, false);
+    p.index_to = steps_of(y), p.x_to = steps_of_x(y, index);
     p.count = numel(x), p.indices = numel(index), p.fresh = is_fresh(c, 0);
     if (!countable(c, p.count) || !countable(c, p.indices)) return false;
 

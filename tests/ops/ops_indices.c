@@ -15,7 +15,8 @@ static OpCase along_w(Op op, int32_t count)
 /* NaN is the largest, minus zero equals zero, and equals keep their order. */
 TEST(argsort_by_hand)
 {
-    static const double x[8] = {0.0, NAN, -INFINITY, 2, -0.0, INFINITY, NAN, 2};
+    static const double x[8] = {0.0,  NAN,      -INFINITY, 2,
+                                -0.0, INFINITY, -NAN,      2};
     static const double up[8] = {2, 0, 4, 3, 7, 5, 1, 6};
     static const double down[8] = {1, 6, 5, 3, 7, 0, 4, 2};
     Arena mem = {0};
