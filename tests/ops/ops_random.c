@@ -117,6 +117,14 @@ TEST(random_numbers_depend_on)
                   .y = &y};
         EXPECT(i == 5 ? plain_uniform_fwd(&c) : plain_normal_fwd(&c));
     }
+    // a rank with the second sample of a batch draws what one process does
+    float both[2][N];
+    const Step step = {.seed = 0};
+    Tensor y = {{2, 1, 1, N, 1}, F32, 1, both};
+    EXPECT(plain_normal_fwd(&(Call){
+        .attr = &attr[0], .step = &step, .train = true, .x = {&y}, .y = &y}));
+    EXPECT(!memcmp(both[0], v[0], sizeof v[0]));
+    EXPECT(!memcmp(both[1], v[3], sizeof v[3]));
     EXPECT(!memcmp(v[0], v[6], sizeof v[0]));
     for (int i = 1; i < 6; i++)
         for (int k = 0; k < N; k++) EXPECT(v[0][k] != v[i][k]);

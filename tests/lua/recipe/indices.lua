@@ -3,6 +3,7 @@
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
+local core = require "seg.core"
 local nn, array, optim = seg.nn, seg.array, seg.optim
 
 local made = 0
@@ -164,6 +165,15 @@ t.test("random numbers: new in each step, of the seed, the same everywhere", fun
       t.equal(other[1], first[1])
       t.equal(other[2], first[2])
     end
+    -- the draws of predict --mc
+    local session = core.session { roots = { node }, device = "cpu", seed = 5, draws = true }
+    local seen = {}
+    for i = 1, 3 do
+      session:draw(i % 2)
+      session:forward({ noise = filled({ 3, 2, 5 }, zeros) }, false)
+      seen[i] = text_of(session:read(node))
+    end
+    t.check(seen[1] == seen[3] and seen[1] ~= seen[2], "--mc: draws are numbered")
     local mean = seg.model { outputs = { y = node } }:run { noise = filled({ 3, 2, 5 }, zeros) }
     for n = 1, 3 do for w = 1, 5 do t.equal(mean.y:get(n, 2, w), 1) end end
   end
