@@ -39,6 +39,7 @@ const OpInfo op_info[OP_COUNT] = {
 
 bool op_by_sample(const OpInfo *info, int k)
 {
+    if (info->shape == shape_embedding) return k > 0; // 0 is the table
     return k == 0 || k >= info->in || info->shape == shape_broadcast ||
            info->shape == shape_concat || info->shape == shape_matmul ||
            info->shape == shape_overlap || info->shape == shape_gather ||

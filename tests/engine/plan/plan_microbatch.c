@@ -150,6 +150,29 @@ TEST(plan_microbatches_only_samples)
     n.root[n.roots++] = net_conv(&n, net_relu(&n, y), 2, 3);
     EXPECT_INT(microbatches(&n, NULL, BATCH), 4); // before it and after it
 
+    // a table of vectors, and elements chosen within each sample
+    net_new(&n);
+    x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
+    p = net_param(&n, "table", (Dims){C, 1, 1, 1, C}, 0,
+                  (Init){INIT_UNIFORM, 1}, true);
+    Attr most = op_default(OP_argmax), sort = op_default(OP_argsort);
+    Attr gather = op_default(OP_gather);
+    most.argmax.c = sort.argsort.w = gather.gather.w = 1;
+    y = net_row(&n, most, (int[]){x}, 1);
+    y = net_row(&n, op_default(OP_embedding), (int[]){p, y}, 2);
+    y = net_row(&n, gather, (int[]){y, net_row(&n, sort, (int[]){x}, 1)}, 2);
+    n.root[n.roots++] = net_op(&n, OP_sigmoid, y, -1, -1);
+    EXPECT_INT(microbatches(&n, NULL, BATCH), 5);
+
+    // the table is the batch itself
+    net_new(&n);
+    x = net_input(&n, "x", (Dims){1, 1, 1, 1, C}, 0);
+    y = net_op(&n, OP_sigmoid, x, -1, -1);
+    most.argmax.c = 1;
+    p = net_row(&n, most, (int[]){x}, 1);
+    n.root[n.roots++] = net_row(&n, op_default(OP_embedding), (int[]){y, p}, 2);
+    EXPECT_INT(microbatches(&n, NULL, BATCH), 2); // only the calls before it
+
     // a value of all samples, and an input with n = 1
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
