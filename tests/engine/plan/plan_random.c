@@ -108,19 +108,30 @@ static int wide(Grown *g, int x, int y)
     return net_conv(g->n, x, 16, 3);
 }
 
+/* Sorts x along w, or the places along both axes. */
+static int sorted(Grown *g, int x)
+{
+    Attr sort = op_default(OP_argsort), gather = op_default(OP_gather);
+    sort.argsort.w = gather.gather.w = 1;
+    sort.argsort.h = gather.gather.h = roll(&g->d, 2);
+    const int index = net_row(g->n, sort, &x, 1);
+    return net_row(g->n, gather, (int[]){x, index}, 2);
+}
+
 static int grow(Grown *g)
 {
     static const Op smooth[] = {OP_sigmoid, OP_tanh,    OP_gelu,
                                 OP_silu,    OP_softmax, OP_scale};
     static const Op kinked[] = {OP_relu, OP_relu, OP_leaky_relu};
     static const Op random[] = {OP_dropout, OP_spatial_dropout};
+    static const Op noise[] = {OP_normal, OP_uniform};
     static const Op norms[] = {OP_instance_norm, OP_group_norm, OP_layer_norm};
     static const Op pairs[] = {OP_add, OP_add, OP_sub, OP_mul};
     Net *n = g->n;
     int x = pick(g), y = match(g, x, false);
     n->bias = roll(&g->d, 2);
 
-    switch (roll(&g->d, 14)) {
+    switch (roll(&g->d, 16)) {
     case 0:
     case 1:
         return net_conv(n, x, 1 + roll(&g->d, 4), 1 + 2 * roll(&g->d, 2));
@@ -148,6 +159,10 @@ static int grow(Grown *g)
         return g->smooth ? x : one_of(g, x, kinked, 3);
     case 12:
         return wide(g, x, y);
+    case 13:
+        return g->smooth ? one_of(g, x, smooth, 6) : sorted(g, x);
+    case 14:
+        return net_op(n, OP_add, x, one_of(g, x, noise, 2), -1);
     default:
         if (roll(&g->d, 2) && dims_of(g, x).h == 8) return down_and_up(g, x);
         if (dims_of(g, x).c > 8) return net_conv(n, x, 2, 1);
