@@ -148,7 +148,7 @@ function seg.ne(a, b) end
 function seg.where(condition, a, b) end
 
 ---@class seg.axes
----@field axes ("c"|"d"|"h"|"w")[] the axes to sum over
+---@field axes ("c"|"d"|"h"|"w")[] the axes that the function reduces
 ---@field keep? boolean = false; keeps the axes with extent 1; without it the others move up: h becomes w if w is summed
 
 ---Sum over axes. An axis of channels stays, with one channel. Over the batch there is seg.mean.

@@ -7,24 +7,25 @@
 local seg = {}
 
 -- Indices -----------------------------------------------------------------------
--- An index is a whole number from 0, in a node of numbers. A list of axes counts as one axis of all
--- their elements in PyTorch's order (c, d, h, w; w fastest), of at most 2^24. Indices have no gradient.
 
----@class seg.sort.options
+---An index is a whole number from 0 in a node of numbers; it has no gradient. Several axes count as one
+---axis of all their elements, in PyTorch's order (c, d, h, w; w fastest), of at most 2^24.
+
+---@class seg.order
 ---@field axis "c"|"d"|"h"|"w"|("c"|"d"|"h"|"w")[] the axis, or several that are sorted as one
 ---@field descending? boolean = false
 
 ---Elements in ascending order along an axis, and the index of each in x. Equal elements keep their
 ---order; NaN is the largest. The gradient flows through the values.
 ---@param x seg.node
----@param o seg.sort.options
+---@param o seg.order
 ---@return seg.node values
 ---@return seg.node indices
 function seg.sort(x, o) end
 
 ---The indices of seg.sort alone.
 ---@param x seg.node
----@param o seg.sort.options
+---@param o seg.order
 ---@return seg.node
 function seg.argsort(x, o) end
 
@@ -53,20 +54,16 @@ function seg.gather(x, index, o) end
 ---@return seg.node indices
 function seg.top_k(x, k, o) end
 
----@class seg.argmax.options
----@field axes ("c"|"d"|"h"|"w")[]
----@field keep? boolean = false; keeps the axes with extent 1, as seg.gather wants them
-
 ---The index of the largest element over axes, which count as one: the first of several. NaN is the
----largest.
+---largest. With `keep = true` it is an index for seg.gather.
 ---@param x seg.node
----@param o seg.argmax.options
+---@param o seg.axes
 ---@return seg.node
 function seg.argmax(x, o) end
 
 ---The index of the smallest element over axes; NaN counts as the smallest.
 ---@param x seg.node
----@param o seg.argmax.options
+---@param o seg.axes
 ---@return seg.node
 function seg.argmin(x, o) end
 
@@ -78,10 +75,11 @@ function seg.argmin(x, o) end
 function seg.one_hot(index, classes) end
 
 -- Random numbers ------------------------------------------------------------------
--- Each element has a new number in every training step, the same one on every device and with any
--- number of threads, ranks or stops. In evaluation each is the mean of its distribution, so that results
--- do not depend on chance, as with dropout; `predict --mc N` draws. They have no gradient: that of
--- `mean + std * seg.normal(mean)` flows to mean and std.
+
+---Each element has a new number in every training step, the same one on every device and with any
+---number of threads, ranks and stops. In evaluation it is the mean of its distribution, as dropout is
+---off there, so that results do not depend on chance; `predict --mc N` draws. The numbers have no
+---gradient: that of `mean + std * seg.normal(mean)` flows to mean and std.
 
 ---@class seg.normal.options
 ---@field mean? number = 0
