@@ -507,6 +507,26 @@ t.test("elements that move in images of other sizes", function()
   local m = model_of(x, { y = seg.roll(x, { w = 11 }) })
   t.raises(function() m:onnx(folder .. "/no.onnx", { any_size = true }) end,
            "roll: 11 places are not fewer than the extent 10 along w")
+t.test("sorted and chosen in images of other extents", function()
+  for rank = 1, 3 do
+    local other, all = { { 24 }, { 12, 7 }, { 4, 12, 7 } }, { axis = axes[rank] }
+    for name, f in pairs {
+      sort = function(x) return (seg.sort(x, all)) end,
+      order = function(x) return seg.argsort(x, { axis = "w", descending = true }) end,
+      one_for_all = function(x)
+        return seg.gather(x, seg.argsort(op.slice(x, { c = 1 }), all), all)
+      end,
+      most = function(x) return seg.argmax(x, { axes = axes[rank], keep = true }) end,
+      vectors = function(x)
+        return nn.embedding(seg.argmax(x, { axes = { "c" } }), { count = 5, size = 4 })
+          + seg.one_hot(seg.argmax(x, { axes = { "c" } }), 4) * seg.uniform(x)
+      end,
+    } do
+      local x = input(rank, 4)
+      give(string.format("any_%s_%dd", name, rank), model_of(x, { y = f(x) }), x, "y",
+           { any_size = true, shape = { 4, table.unpack(other[rank]) } })
+    end
+  end
 end)
 
 t.test("sequences of other lengths than declared", function()
