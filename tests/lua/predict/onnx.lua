@@ -507,6 +507,8 @@ t.test("elements that move in images of other sizes", function()
   local m = model_of(x, { y = seg.roll(x, { w = 11 }) })
   t.raises(function() m:onnx(folder .. "/no.onnx", { any_size = true }) end,
            "roll: 11 places are not fewer than the extent 10 along w")
+end)
+
 t.test("sorted and chosen in images of other extents", function()
   for rank = 1, 3 do
     local other, all = { { 24 }, { 12, 7 }, { 4, 12, 7 } }, { axis = axes[rank] }
