@@ -13,6 +13,7 @@ local embeddings = require "seg.recipe.nn_embedding"
 local losses = require "seg.recipe.nn_loss"
 local pretext = require "seg.recipe.nn_pretext"
 local sequences = require "seg.recipe.nn_sequence"
+local terms = require "seg.recipe.nn_loss_terms"
 local util = require "seg.util"
 
 local op, options, none, fail = core.op, util.options, util.none, util.fail
@@ -22,11 +23,11 @@ local M = {}
 
 -- A scope counts layers by kind. When a shared scope is entered again, `replay` returns the
 -- parameters of the first time, in order.
-local function new_scope(path)
-  return { path = path, counts = {}, made = {}, entered = {} }
+local function new_scope(path, frozen)
+  return { path = path, counts = {}, made = {}, entered = {}, frozen = frozen }
 end
 
-local scope = new_scope("")
+local scope = new_scope("", false)
 local scopes = {}
 
 local function check_name(what, name)
@@ -42,15 +43,23 @@ end
 
 -- Runs f inside scope `name` and returns its results. Entering one path twice is an error, unless
 -- {share=true} is given: then the parameters made the first time are used again, in order,
--- including those of inner scopes.
+-- including those of inner scopes. With {frozen=true} its parameters and those of inner scopes are
+-- not trained, batch norms use their running statistics and dropout does nothing, as in evaluation.
 function M.scope(name, f, o)
-  o = options("nn.scope", o, { share = false })
+  o = options("nn.scope", o, { share = false, frozen = false })
   check_name("nn.scope: the name", name)
   if type(f) ~= "function" then
     fail("usage", 'nn.scope("%s"): needs a function to run inside, got %s', name, type(f))
   end
+  if type(o.frozen) ~= "boolean" then
+    fail("usage", 'nn.scope("%s"): frozen must be true or false, got %s', name, tostring(o.frozen))
+  end
   local path, outer = join(scope.path, name), scope
   local known = scopes[path]
+  if known and known.frozen ~= (o.frozen or outer.frozen) then
+    fail("usage", 'nn.scope: "%s" was entered with frozen = %s before, and its parameters are the '
+         .. "same", path, tostring(known.frozen))
+  end
   if scope.replay and not known then
     fail("usage", 'shared scope "%s": it had no scope "%s" the first time', scope.path, name)
   end
@@ -58,7 +67,7 @@ function M.scope(name, f, o)
     fail("usage", 'nn.scope: "%s" was entered before; give it another name, or '
          .. "{share=true} to use the same parameters again", path)
   end
-  scope = known or new_scope(path)
+  scope = known or new_scope(path, o.frozen or outer.frozen)
   scopes[path] = scope
   if known then scope.replay, scope.counts = 0, {} end
   -- also if f raises, with the location of the error
@@ -89,6 +98,7 @@ local function param(name, shape, rank, o)
     end
     return old.node
   end
+  if scope.frozen then o.trained = false end
   local node = core.param(name, shape, rank, o)
   scope.made[#scope.made + 1] = { name = name, shape = shape, node = node }
   return node
@@ -279,6 +289,10 @@ function M.batch_norm(x, o)
                      { init = "const", value = 0, trained = false })
   local var = param(name .. ".running_var", { x.c }, -1,
                     { init = "const", value = 1, trained = false })
+  if scope.frozen then -- as in evaluation
+    local y = (x - mean) * op.rsqrt(var + o.eps)
+    return w and y * w + b or y
+  end
   return op.batch_norm(x, w, b, mean, var, { eps = o.eps, momentum = o.momentum, name = name })
 end
 
@@ -394,7 +408,7 @@ local function dropout(row)
     if type(p) ~= "number" or not (p >= 0 and p < 1) then
       fail("usage", "nn.%s: p must be from 0 to below 1, got %s", row, tostring(p))
     end
-    return p == 0 and x or op[row](x, { p = p })
+    return (p == 0 or scope.frozen) and x or op[row](x, { p = p })
   end
 end
 
@@ -452,11 +466,14 @@ for name, f in pairs(embeddings(made)) do M[name] = f end
 made.global_pool = M.global_pool
 for name, f in pairs(pretext(made)) do M[name] = f end
 for name, loss in pairs(losses(layer)) do M[name] = loss end
+made.scope = M.scope
+for name, f in pairs(terms(made)) do M[name] = f end
 
--- Every layer and loss begins with a node; any other value (mostly the nil of a misspelt variable)
--- is an error at the recipe's line.
+-- All but these begin with a node; any other value (mostly the nil of a misspelt variable) is an
+-- error at the recipe's line.
+local NO_NODE = { scope = true, input = true, param = true, uncertainty_loss = true }
 for name, layer_of in pairs(M) do
-  if name ~= "scope" and name ~= "input" and name ~= "param" then
+  if not NO_NODE[name] then
     M[name] = function(x, ...)
       if not util.is_node(x) then
         fail("usage", "nn.%s: the operand must be a node of the network, got %s", name,

@@ -2,6 +2,11 @@
 -- and options such as mask and weight.
 
 local core = require "seg.core"
+local classes = require "seg.recipe.nn_loss_classes"
+local images = require "seg.recipe.nn_loss_image"
+local operands = require "seg.recipe.loss_operands"
+local regions = require "seg.recipe.nn_loss_region"
+local shapes = require "seg.recipe.nn_loss_shape"
 local util = require "seg.util"
 
 local op, options, none, fail = core.op, util.options, util.none, util.fail
@@ -22,8 +27,8 @@ end
 
 local overlap_known = { per = "batch", eps = 1, empty = "count", background = false }
 
--- The losses: operator, own options with defaults, whether it takes logits, and whether it has the
--- options of overlap losses.
+-- The losses: operator, own options with defaults, whether it takes logits and classes (ignore,
+-- class_weights), and whether it has the options of overlap losses.
 local losses = {
   bce = { row = "bce", own = { pos_weight = 1 }, logits = true },
   dice_loss = { row = "dice_loss", own = {}, logits = true, overlap = true },
@@ -37,19 +42,95 @@ local losses = {
   huber = { row = "huber", own = { delta = 1 } },
 }
 
--- The function nn.NAME of a loss; layer(kind) returns the full name of the next layer.
-local function loss_of(name, loss, layer)
+-- Losses with class_weights, which become nodes around the operator: f(x, target, o, attrs,
+-- weights) with o.mask already without the ignored class.
+local weighted = {}
+
+-- The loss of independent channels as a weighted mean over them.
+function weighted.bce(x, target, o, attrs, weights)
+  local q = operands.vector(x, weights)
+  q = o.weight and o.weight * q or q
+  return op.bce(x, target, o.mask, q, attrs) / operands.mean_weight(x, weights, o.mask)
+end
+
+function weighted.focal(x, target, o, attrs, weights)
+  local q = operands.vector(x, weights)
+  q = o.weight and o.weight * q or q
+  return op.focal(x, target, o.mask, q, attrs) / operands.mean_weight(x, weights, o.mask)
+end
+
+-- Overlap losses by sample and class, as nodes (nn_loss_region.lua).
+function weighted.dice_loss(x, target, o, _, weights)
+  return regions.overlap("nn.dice_loss", x, target, o, weights)
+end
+
+function weighted.tversky(x, target, o, _, weights)
+  return regions.overlap("nn.tversky", x, target, o, weights)
+end
+
+function weighted.bce_dice(x, target, o, attrs, weights)
+  local bce = weighted.bce(x, target, o, { pos_weight = o.pos_weight, name = attrs.name }, weights)
+  return o.bce * bce + o.dice * regions.overlap("nn.bce_dice", x, target, o, weights)
+end
+
+-- Cross entropy with weights of classes and label smoothing, as PyTorch's: with w the weights, e
+-- the smoothing and C classes, over the positions that count,
+--   sum ((1 - e) w[t] (-log p[t]) + e / C sum over c of w[c] (-log p[c])) / sum w[t]
+-- Szegedy and others, "Rethinking the Inception architecture", CVPR 2016.
+local function smoothed_cross_entropy(x, target, o, attrs, weights, smoothing)
+  local mask, q, divisor = operands.counted(target, o.ignore, o.mask), o.weight, nil
+  if weights then
+    local of_target = op.sum(operands.one_hot(x, target) * operands.vector(x, weights),
+                             { c = true })
+    local mean = operands.mean(of_target, mask)
+    divisor = op.max(mean, op.constant(mean, { value = 1e-30 }))
+    q = q and q * of_target or of_target
+  end
+  local loss = op.cross_entropy(x, target, o.mask, q, attrs)
+  if smoothing > 0 then
+    local each = -operands.log_softmax(x)
+    if weights then each = each * operands.vector(x, weights) end
+    local even = operands.mean(op.sum(each, { c = true, mean = true }), mask, o.weight)
+    loss = (1 - smoothing) * loss + smoothing * even
+  end
+  return divisor and loss / divisor or loss
+end
+
+-- The options of the loss, by name.
+local function known_options(name, loss)
   local known = { mask = none, weight = none }
   for k, v in pairs(loss.own) do known[k] = v end
   if loss.overlap then
     for k, v in pairs(overlap_known) do known[k] = v end
   end
+  if loss.logits then
+    known.class_weights = none
+    if known.ignore == nil then known.ignore = none end
+  end
+  if name == "cross_entropy" then known.label_smoothing = 0 end
+  return known
+end
+
+-- The function nn.NAME of a loss; layer(kind) returns the full name of the next layer.
+local function loss_of(name, loss, layer)
+  local known, what = known_options(name, loss), "nn." .. name
   return function(x, target, o)
-    o = options("nn." .. name, o, known)
-    util.check_pair("nn." .. name, x, target, loss.logits)
-    local attrs = loss.overlap and overlap_options("nn." .. name, o) or {}
+    o = options(what, o, known)
+    util.check_pair(what, x, target, loss.logits)
+    operands.check_mask(what, o)
+    local weights = loss.logits and operands.class_weights(what, x, o.class_weights)
+    local attrs = loss.overlap and overlap_options(what, o) or {}
     for k in pairs(loss.own) do attrs[k] = o[k] end
     attrs.name = layer(name)
+    if name == "cross_entropy" then
+      local e = operands.check_number(what, "label_smoothing", o.label_smoothing, 0, 1)
+      if weights or e > 0 then
+        return smoothed_cross_entropy(x, target, o, attrs, weights, e)
+      end
+    elseif loss.logits then
+      o.mask = operands.counted(target, operands.check_ignore(what, o.ignore), o.mask)
+      if weights then return weighted[name](x, target, o, attrs, weights) end
+    end
     return op[loss.row](x, target, o.mask, o.weight, attrs)
   end
 end
@@ -80,5 +161,8 @@ end
 return function(layer)
   local all = { overlap = overlap, dvh_loss = dvh_loss_of(layer) }
   for name, loss in pairs(losses) do all[name] = loss_of(name, loss, layer) end
+  for _, file in ipairs { regions, classes, images, shapes } do
+    for name, f in pairs(file.losses) do all[name] = f end
+  end
   return all
 end

@@ -3,8 +3,9 @@
 --
 -- Never run: for the library of your editor's Lua settings, and the source of
 -- docs/reference.md (tests/lua/reference.lua --write). A description that begins with
--- "= VALUE" gives the default. Data sets are in segengine_data.d.lua, functions of nodes in
--- segengine_functions.d.lua, segengine_shapes.d.lua and segengine_indices.d.lua, networks in
+-- "= VALUE" gives the default. Losses made of nodes are in segengine_losses.d.lua, data sets in
+-- segengine_data.d.lua, functions of nodes in segengine_functions.d.lua,
+-- segengine_shapes.d.lua and segengine_indices.d.lua, networks in
 -- segengine_net.d.lua, training in segengine_training.d.lua. A guide: docs/guide.md.
 -- luacheck: ignore 212 241 631
 
@@ -327,11 +328,13 @@ function nn.dropout(x, p) end
 function nn.spatial_dropout(x, p) end
 
 ---Runs f inside a scope of parameter names and returns its results. Entering a scope twice is an
----error, unless `share = true`, which uses its parameters and those of all inner scopes again.
+---error, unless `share = true`, which uses its parameters and those of all inner scopes again. With
+---`frozen = true` none of them is trained, batch norms use their running statistics and dropout does
+---nothing.
 ---@generic T
 ---@param name string
 ---@param f fun(): T
----@param o? { share?: boolean }
+---@param o? { share?: boolean, frozen?: boolean }
 ---@return T
 function nn.scope(name, f, o) end
 
@@ -412,13 +415,17 @@ function nn.length_after(lengths, kernel, o) end
 ---@field mask? seg.node elements with 0 do not count
 ---@field weight? seg.node factor of each element
 
----@class seg.nn.region: seg.nn.loss
+---@class seg.nn.classes: seg.nn.loss
+---@field class_weights? number[] one for each channel; the loss is a weighted mean over classes, and of overlap losses needs per = "sample"
+---@field ignore? number targets with this number do not count
+
+---@class seg.nn.region: seg.nn.classes
 ---@field per? "batch"|"sample" = "batch"; sums over the batch, or by sample
 ---@field eps? number = 1; added to numerator and denominator
 ---@field empty? "count"|"skip" = "count"; "skip": leaves out samples and classes without ground truth
 ---@field background? boolean = false; includes class 0
 
----@class seg.nn.bce: seg.nn.loss
+---@class seg.nn.bce: seg.nn.classes
 ---@field pos_weight? number = 1
 
 ---@class seg.nn.bce_dice: seg.nn.region
@@ -431,9 +438,11 @@ function nn.length_after(lengths, kernel, o) end
 ---@field beta? number = 0.5; weight of false negatives
 
 ---@class seg.nn.cross_entropy: seg.nn.loss
+---@field class_weights? number[] one for each class, as PyTorch's `weight`
+---@field label_smoothing? number = 0; share of the target that is even over all classes
 ---@field ignore? integer = -100; targets with this number do not count
 
----@class seg.nn.focal: seg.nn.loss
+---@class seg.nn.focal: seg.nn.classes
 ---@field gamma? number = 2
 ---@field alpha? number = -1; weight of the positive class; below 0: none
 

@@ -32,8 +32,8 @@ local seg = require "seg"
 local core = require "seg.core"
 local config = require "seg.recipe.config"
 
-local FILES = { "segengine", "segengine_functions", "segengine_shapes", "segengine_indices",
-                "segengine_data", "segengine_net", "segengine_training" }
+local FILES = { "segengine", "segengine_losses", "segengine_functions", "segengine_shapes",
+                "segengine_indices", "segengine_data", "segengine_net", "segengine_training" }
 
 -- The public tables by their names in the annotations.
 local set = seg.data.npy { root = "x", patient = "file" }

@@ -122,7 +122,7 @@ truth = nn.input("mask", { c = 1, h = 64, w = 64 }); logits = nn.conv(image, 1, 
 
 t.test("the snippets of guide and reference can be run", function()
   local count = 0
-  for _, page in ipairs { "guide", "extend", "reference" } do
+  for _, page in ipairs { "guide", "extend", "losses", "reference" } do
     for block in t.read("docs/" .. page .. ".md"):gmatch("```lua\n(.-)```") do
       if not block:find("^local seg") and not block:find("^%-%- mine") then
         count = count + 1

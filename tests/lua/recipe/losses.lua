@@ -1,0 +1,566 @@
+-- losses.lua -- the losses made of nodes: values and gradients against PyTorch, extreme logits,
+-- empty masks and absent classes, options and operands that are wrong.
+--
+-- tests/golden/losses.py made the numbers; inputs follow from numbers() here and there.
+
+local t = dofile("tests/support/harness.lua")
+local seg = require "seg"
+local util = require "seg.util"
+local nn, array, optim = seg.nn, seg.array, seg.optim
+
+local FILE = "tests/golden/losses.npz"
+local IGNORE = 255
+
+-- The number i (from 0) of a list, in [0, 1).
+local function number(seed, i) return (i * i * 4391 + i * 7919 + seed * 4409) % 10007 / 10007 end
+
+-- An array of this shape with f(i) for the element i from 0 in the order of PyTorch.
+local function filled(shape, f)
+  local a, index, i = array.zeros(shape), {}, 0
+  local function walk(axis)
+    for k = 1, shape[axis] do
+      index[axis] = k
+      if axis < #shape then
+        walk(axis + 1)
+      else
+        local at = table.pack(f(i), table.unpack(index))
+        a:set(table.unpack(at))
+        i = i + 1
+      end
+    end
+  end
+  walk(1)
+  return a
+end
+
+-- The elements of `a` in the order of PyTorch.
+local function list_of(a)
+  local list, index, shape = {}, {}, a.shape
+  local function walk(axis)
+    for k = 1, shape[axis] do
+      index[axis] = k
+      if axis < #shape then walk(axis + 1) else list[#list + 1] = a:get(table.unpack(index)) end
+    end
+  end
+  walk(1)
+  return list
+end
+
+local made = 0
+local EXTENTS = { [2] = { "c" }, [3] = { "c", "w" }, [4] = { "c", "h", "w" },
+                  [5] = { "c", "d", "h", "w" } }
+
+local function input(shape)
+  made = made + 1
+  local o = {}
+  for i, axis in ipairs(EXTENTS[#shape]) do o[axis] = shape[i + 1] end
+  return nn.input("in" .. made, o)
+end
+
+-- A batch of inputs for a loss, and logits whose gradient is a parameter's: x + sum over samples n
+-- of (1 for sample n, else 0) p[n].
+local Batch = {}
+Batch.__index = Batch
+
+function Batch:add(a)
+  local node = input(a.shape)
+  self.arrays[node.name] = a
+  return node
+end
+
+local function new_batch(shape, logit)
+  local b = setmetatable({ shape = shape, arrays = {}, params = {} }, Batch)
+  local x = b:add(filled(shape, logit))
+  local own = { 1 }
+  for i = 2, #shape do own[i] = shape[i] end
+  local flag = { shape[1] }
+  for i = 2, #shape do flag[i] = 1 end
+  for n = 1, shape[1] do
+    b.params[n] = "p" .. made .. "_" .. n
+    local one = b:add(filled(flag, function(i) return i == n - 1 and 1 or 0 end))
+    x = x + one * nn.param(b.params[n], own)
+  end
+  b.x = x
+  return b
+end
+
+-- The loss, and its gradient by the logits as a list.
+function Batch:run(loss, device)
+  local step = seg.step { loss = loss, optim = optim.sgd { lr = 0 }, device = device }
+  for name, a in pairs(self.weights or {}) do step:set(name, a) end
+  local value, all = step:run(self.arrays), {}
+  local grads = step:gradients()
+  for _, name in ipairs(self.params) do
+    for _, v in ipairs(list_of(grads[name])) do all[#all + 1] = v end
+  end
+  return value, all
+end
+
+local function logit(i) return 6 * number(1, i) - 3 end
+
+-- Targets as in losses.py.
+local function flat(shape, channels)
+  local own = { table.unpack(shape) }
+  own[2] = channels
+  return own
+end
+
+local function classes(b, c, ignore, keep)
+  return b:add(filled(flat(b.shape, 1), function(i)
+    if ignore and number(3, i) < 0.2 then return IGNORE end
+    local k = number(2, i) * c // 1
+    return keep and k >= keep and 0 or k
+  end))
+end
+
+local function bits(b, ignore)
+  return b:add(filled(b.shape, function(i)
+    if ignore and number(3, i) < 0.2 then return IGNORE end
+    return number(2, i) * 2 // 1
+  end))
+end
+
+local function image(b) return b:add(filled(b.shape, function(i) return number(4, i) end)) end
+
+-- The signed distance to the boundary of the positions where truth[i] == class, in mm, by trying
+-- all pairs of positions; below 0 inside, 0 without a boundary.
+local function distances(b, truth, list)
+  local shape = flat(b.shape, #list)
+  local space = { 1, 1, 1 }
+  for i = 3, #shape do space[i - 2 + 5 - #shape] = shape[i] end
+  local mm, count = { 2.5, 1, 0.75 }, space[1] * space[2] * space[3]
+  local function place(p) return { p // (space[2] * space[3]), p // space[3] % space[2],
+                                   p % space[3] } end
+  return b:add(filled(shape, function(i)
+    local n, k, p = i // (#list * count), i // count % #list + 1, i % count
+    local inside, least = truth[n * count + p + 1] == list[k], nil
+    local from = place(p)
+    for q = 0, count - 1 do
+      if (truth[n * count + q + 1] == list[k]) ~= inside then
+        local to, square = place(q), 0
+        for axis = 1, 3 do square = square + (mm[axis] * (from[axis] - to[axis])) ^ 2 end
+        least = math.min(least or square, square)
+      end
+    end
+    return least and (inside and -1 or 1) * math.sqrt(least) or 0
+  end))
+end
+
+local W3 = { 0.5, 1, 2.5 }
+
+-- The losses of losses.py by the name of a row without "_2d", "_3d".
+local losses = {
+  ce_weights = function(b)
+    return nn.cross_entropy(b.x, classes(b, 3, true), { class_weights = W3, ignore = IGNORE })
+  end,
+  ce_smoothing = function(b)
+    return nn.cross_entropy(b.x, classes(b, 3, true), { label_smoothing = 0.1, ignore = IGNORE })
+  end,
+  ce_both = function(b)
+    return nn.cross_entropy(b.x, classes(b, 3, true), { class_weights = W3, label_smoothing = 0.3,
+                                                        ignore = IGNORE })
+  end,
+  softmax_focal = function(b)
+    return nn.softmax_focal(b.x, classes(b, 3, true), { ignore = IGNORE })
+  end,
+  softmax_focal_half = function(b)
+    return nn.softmax_focal(b.x, classes(b, 3, true), { ignore = IGNORE, gamma = 0.5,
+                                                        class_weights = W3 })
+  end,
+  bce_weights = function(b)
+    return nn.bce(b.x, bits(b, true), { class_weights = { 1, 3 }, ignore = IGNORE })
+  end,
+  focal_weights = function(b)
+    return nn.focal(b.x, bits(b, true), { class_weights = { 1, 3 }, ignore = IGNORE })
+  end,
+  dice_weights = function(b)
+    return nn.dice_loss(b.x, classes(b, 3, true), { class_weights = W3, ignore = IGNORE,
+                                                    per = "sample" })
+  end,
+  dice_ignore = function(b)
+    return nn.dice_loss(b.x, bits(b, true), { ignore = IGNORE, per = "sample" })
+  end,
+  tversky_weights = function(b)
+    return nn.tversky(b.x, classes(b, 3, true), { class_weights = W3, ignore = IGNORE,
+                                                  per = "sample", alpha = 0.3, beta = 0.7 })
+  end,
+  bce_dice_weights = function(b)
+    return nn.bce_dice(b.x, bits(b, true), { class_weights = { 1, 3 }, ignore = IGNORE,
+                                             per = "sample", dice = 0.5 })
+  end,
+  generalized_dice = function(b)
+    return nn.generalized_dice(b.x, classes(b, 3, true), { ignore = IGNORE })
+  end,
+  generalized_dice_one = function(b) return nn.generalized_dice(b.x, bits(b)) end,
+  generalized_dice_absent = function(b)
+    return nn.generalized_dice(b.x, classes(b, 3, false, 2))
+  end,
+  focal_tversky = function(b)
+    return nn.focal_tversky(b.x, classes(b, 3), { class_weights = W3 })
+  end,
+  focal_tversky_skip = function(b)
+    return nn.focal_tversky(b.x, classes(b, 3, false, 2), { empty = "skip" })
+  end,
+  cldice = function(b) return nn.cldice(b.x, classes(b, 3)) end,
+  cldice_one = function(b) return nn.cldice(b.x, bits(b), { steps = 2 }) end,
+  boundary = function(b)
+    local truth = classes(b, 3)
+    return nn.boundary_loss(b.x, distances(b, list_of(b.arrays[truth.name]), { 1, 2 }))
+  end,
+  boundary_one = function(b)
+    local truth = bits(b)
+    return nn.boundary_loss(b.x, distances(b, list_of(b.arrays[truth.name]), { 1 }))
+  end,
+  hausdorff = function(b)
+    local truth = classes(b, 3)
+    return nn.hausdorff_loss(b.x, truth,
+                             distances(b, list_of(b.arrays[truth.name]), { 1, 2 }))
+  end,
+  hausdorff_one = function(b)
+    local truth = bits(b)
+    return nn.hausdorff_loss(b.x, truth, distances(b, list_of(b.arrays[truth.name]), { 1 }),
+                             { alpha = 1.5 })
+  end,
+  variation = function(b) return nn.total_variation(b.x) end,
+  variation_isotropic = function(b) return nn.total_variation(b.x, { isotropic = true }) end,
+  kl = function(b)
+    local half = b.x.c // 2
+    return nn.gaussian_kl(nn.slice(b.x, { c = { 1, half } }),
+                          nn.slice(b.x, { c = { half + 1, half } }))
+  end,
+  kl_each = function(b)
+    return nn.gaussian_kl(nn.slice(b.x, { c = { 1, 2 } }), nn.slice(b.x, { c = { 3, 2 } }),
+                          { per = "element" })
+  end,
+  ssim_2d = function(b) return nn.ssim_loss(b.x, image(b), { range = 6 }) end,
+  ssim_3d = function(b)
+    return nn.ssim_loss(b.x, image(b), { range = 2, window = 5, sigma = 1 })
+  end,
+}
+
+-- The numbers of losses.py as an array.
+local function weights(seed, shape, add)
+  return filled(shape, function(i) return number(seed, i) + add end)
+end
+
+function losses.perceptual(b)
+  local name = "perceptual" .. made
+  b.weights = { [name .. ".conv1.weight"] = weights(5, { 3, 2, 3, 3 }, -0.5),
+                [name .. ".conv2.weight"] = weights(6, { 2, 3, 3, 3 }, -0.5),
+                [name .. ".norm1.running_mean"] = weights(7, { 3 }, 0),
+                [name .. ".norm1.running_var"] = weights(8, { 3 }, 0) }
+  return nn.perceptual_loss(b.x, image(b), function(v)
+    v = nn.relu(nn.batch_norm(nn.conv(v, 3, 3, { bias = false })))
+    return { v, nn.conv(nn.dropout(v, 0.5), 2, 3, { bias = false }) }
+  end, { weights = { 0.5, 2 }, distance = "mae", name = name })
+end
+
+local bounds = { cpu = 1e-5, ref = 1e-6 }
+
+local function compare(name, device)
+  local want = array.load(FILE, name .. ".grad")
+  local b = new_batch(want.shape, logit)
+  local loss, grad = b:run((losses[name] or losses[name:gsub("_[23]d$", "")])(b), device)
+  local value = array.load(FILE, name .. ".loss"):get(1)
+  t.near(loss, value, bounds[device] * math.max(1, math.abs(value)), name)
+  local largest = 0
+  want = list_of(want)
+  for _, v in ipairs(want) do largest = math.max(largest, math.abs(v)) end
+  t.equal(#grad, #want, "count of gradients")
+  for i, v in ipairs(want) do
+    t.near(grad[i], v, bounds[device] * largest, name .. ": gradient " .. i)
+  end
+end
+
+-- Rows without a pair in 2-D and 3-D.
+local SINGLE = { kl_each = true, perceptual = true, ssim_2d = true, ssim_3d = true }
+
+for _, device in ipairs { "ref", "cpu" } do
+  for _, name in ipairs(util.sorted_keys(losses)) do
+    for _, space in ipairs(SINGLE[name] and { "" } or { "_2d", "_3d" }) do
+      t.test(name .. space .. " on " .. device, function() compare(name .. space, device) end)
+    end
+  end
+end
+
+-- Losses of a prediction and a target of class numbers (C channels) or bits, as f(x, target, o).
+local of_classes = {
+  cross_entropy = function(x, y, o) return nn.cross_entropy(x, y, o) end,
+  weighted_cross_entropy = function(x, y, o)
+    o.class_weights, o.label_smoothing = W3, 0.1
+    return nn.cross_entropy(x, y, o)
+  end,
+  softmax_focal = function(x, y, o)
+    o.gamma = 0.5
+    return nn.softmax_focal(x, y, o)
+  end,
+  weighted_softmax_focal = function(x, y, o)
+    o.class_weights = W3
+    return nn.softmax_focal(x, y, o)
+  end,
+}
+local of_regions = { -- targets also of one channel
+  dice_loss = function(x, y, o)
+    o.per, o.class_weights = "sample", x.c == 3 and W3 or nil
+    return nn.dice_loss(x, y, o)
+  end,
+  tversky = function(x, y, o)
+    o.per, o.class_weights = "sample", x.c == 3 and W3 or nil
+    return nn.tversky(x, y, o)
+  end,
+  generalized_dice = function(x, y, o) return nn.generalized_dice(x, y, o) end,
+  focal_tversky = function(x, y, o) return nn.focal_tversky(x, y, o) end,
+  focal_tversky_skip = function(x, y, o)
+    o.empty = "skip"
+    return nn.focal_tversky(x, y, o)
+  end,
+  cldice = function(x, y, o) return nn.cldice(x, y, o) end,
+  hausdorff_loss = function(x, y, o) return nn.hausdorff_loss(x, y, (y * 0 + 3) .. y, o) end,
+}
+local of_any = {}
+for name, f in pairs(of_classes) do of_any[name] = { f = f, channels = { 3 } } end
+for name, f in pairs(of_regions) do
+  of_any[name] = { f = f, channels = name == "hausdorff_loss" and { 3 } or { 1, 3 } }
+end
+of_any.bce = { f = nn.bce, channels = { 1 } }
+of_any.bce_dice = { f = nn.bce_dice, channels = { 1 } }
+of_any.focal = { f = nn.focal, channels = { 1 } }
+
+local function each_loss(f)
+  for _, name in ipairs(util.sorted_keys(of_any)) do
+    for _, c in ipairs(of_any[name].channels) do f(name, of_any[name].f, c) end
+  end
+end
+
+local function check_finite(what, value, grad)
+  t.check(value == value and math.abs(value) < math.huge, "%s: the loss is %s", what, value)
+  for i, v in ipairs(grad) do
+    t.check(v == v and math.abs(v) < math.huge, "%s: gradient %d is %s", what, i, v)
+  end
+end
+
+t.test("extreme logits, absent and full classes, empty masks are finite", function()
+  local targets = {
+    background = function() return 0 end,
+    foreground = function() return 1 end,
+    both = function(i) return i % 2 end,
+    ignored = function() return IGNORE end,
+  }
+  each_loss(function(name, f, c)
+    for kind, target in pairs(targets) do
+      for _, masked in ipairs { false, true } do
+        local b = new_batch({ 2, c, 4, 5 }, function(i) return i * i * 7 % 3 < 1 and 80 or -80 end)
+        local y = b:add(filled({ 2, 1, 4, 5 }, target))
+        local o = { ignore = IGNORE, mask = masked and y * 0 or nil }
+        check_finite(name .. " of " .. kind, b:run(f(b.x, y, o), "cpu"))
+      end
+    end
+  end)
+  for name, f in pairs {
+    boundary_loss = function(b, y) return nn.boundary_loss(b.x, y) end,
+    ssim_loss = function(b, y) return nn.ssim_loss(b.x, y, { range = 160, window = 3 }) end,
+    ssim_loss_0 = function(b, y) return nn.ssim_loss(b.x * 0, y * 0, { window = 3 }) end,
+    total_variation = function(b) return nn.total_variation(b.x, { isotropic = true }) end,
+    total_variation_0 = function(b) return nn.total_variation(b.x * 0, { isotropic = true }) end,
+    gaussian_kl = function(b) return nn.gaussian_kl(b.x, b.x) end,
+  } do
+    local b = new_batch({ 2, 1, 4, 5 }, function(i) return i * i * 7 % 3 < 1 and 80 or -80 end)
+    check_finite(name, b:run(f(b, b:add(filled({ 2, 1, 4, 5 }, targets.both))), "cpu"))
+  end
+end)
+
+t.test("ignored elements are those of a mask", function()
+  each_loss(function(name, f, c)
+    local function run(masked)
+      local b = new_batch({ 2, c, 4, 5 }, logit)
+      local y = b:add(filled({ 2, 1, 4, 5 }, function(i)
+        if i % 4 == 0 then return masked and 0 or IGNORE end
+        return number(2, i) * math.max(c, 2) // 1
+      end))
+      local counts = b:add(filled({ 2, 1, 4, 5 }, function(i) return i % 4 == 0 and 0 or 1 end))
+      return b:run(f(b.x, y, masked and { mask = counts } or { ignore = IGNORE }), "ref")
+    end
+    local value, grad = run(false)
+    local same_value, same_grad = run(true)
+    t.near(value, same_value, 1e-9, name)
+    for i, v in ipairs(grad) do t.near(v, same_grad[i], 1e-9, name .. ": gradient") end
+  end)
+end)
+
+t.test("overlap losses of a batch are the mean of those of its samples", function()
+  for name, f in pairs(of_regions) do
+    local function run(from, count)
+      local b = new_batch({ count, 3, 4, 5 }, function(i) return logit(from * 60 + i) end)
+      local y = b:add(filled({ count, 1, 4, 5 }, function(i)
+        return number(2, from * 20 + i) * 3 // 1
+      end))
+      return (b:run(f(b.x, y, {}), "ref"))
+    end
+    t.near(run(0, 3), (run(0, 1) + run(1, 1) + run(2, 1)) / 3, 1e-6, name)
+  end
+end)
+
+t.test("weights of an element are factors", function()
+  for name, f in pairs { cross_entropy = of_classes.weighted_cross_entropy,
+                         softmax_focal = of_classes.weighted_softmax_focal } do
+    local b = new_batch({ 2, 3, 4, 5 }, logit)
+    local y = classes(b, 3)
+    local one = b:run(f(b.x, y, {}), "ref")
+    b = new_batch({ 2, 3, 4, 5 }, logit)
+    y = classes(b, 3)
+    t.near(b:run(f(b.x, y, { weight = y * 0 + 2 }), "ref"), 2 * one, 1e-6, name)
+  end
+end)
+
+t.test("class weights count up to a factor, equal ones not at all", function()
+  local function run(weights_of)
+    local b = new_batch({ 2, 3, 4, 5 }, logit)
+    local y = classes(b, 3)
+    return (b:run(nn.dice_loss(b.x, y, { per = "sample", class_weights = weights_of }), "ref"))
+  end
+  t.near(run { 1, 1, 1 }, run(nil), 1e-6)
+  t.near(run { 1, 2, 5 }, run { 10, 20, 50 }, 1e-6)
+  t.check(math.abs(run { 1, 2, 5 } - run(nil)) > 1e-4, "weights change nothing")
+end)
+
+t.test("a frozen network is neither trained nor changed", function()
+  local b = new_batch({ 2, 2, 5, 6 }, logit)
+  local loss = losses.perceptual(b)
+  local step = seg.step { loss = loss, optim = optim.sgd { lr = 1 } }
+  local names, before = {}, {}
+  for name in pairs(step:parameters()) do
+    if name:find("perceptual", 1, true) then names[#names + 1] = name end
+  end
+  t.equal(#names, 6, "parameters: two convolutions, one norm")
+  for _, name in ipairs(names) do before[name] = step:get(name) end
+  step:run(b.arrays)
+  for _, name in ipairs(names) do
+    t.check(not step:gradients()[name], "%s has a gradient", name)
+    t.equal(step:get(name):distance(before[name]), 0, name)
+  end
+  t.raises(function()
+    nn.scope("frozen_once", function() return 1 end, { frozen = true })
+    nn.scope("frozen_once", function() return 1 end, { share = true })
+  end, 'nn.scope: "frozen_once" was entered with frozen = true before')
+  t.raises(function() nn.scope("frozen_text", function() return 1 end, { frozen = "yes" }) end,
+           "frozen must be true or false, got yes")
+end)
+
+-- Kendall's sum for L1 = 2 (regression), L2 = 3 (classification), s = 0.5: value and d/ds.
+t.test("losses weighted by learnt uncertainties", function()
+  local one = input { 1, 1, 2 }
+  local loss = nn.uncertainty_loss({ seg.mean(one * 2), seg.mean(one * 3) },
+                                   { kinds = { "regression", "classification" }, init = 0.5,
+                                     name = "tasks" })
+  local step = seg.step { loss = loss, optim = optim.sgd { lr = 1 }, device = "ref" }
+  local value = step:run { [one.name] = filled({ 2, 1, 2 }, function() return 1 end) }
+  local e = math.exp(-0.5)
+  t.near(value, 0.5 * e * 2 + e * 3 + 0.5, 1e-9)
+  t.near(step:gradients()["tasks.log_variance1"]:get(1), 0.5 - 0.5 * e * 2, 1e-7)
+  t.near(step:gradients()["tasks.log_variance2"]:get(1), 0.5 - e * 3, 1e-7)
+end)
+
+t.test("wrong operands and options are named", function()
+  local x, y = input { 1, 3, 8, 8 }, input { 1, 1, 8, 8 }
+  local z, one, other = nn.conv(x, 3, 1), nn.conv(x, 1, 1), input { 1, 1, 8, 9 }
+  local vector, map, full = input { 1, 3 }, input { 1, 2, 8, 8 }, input { 1, 3, 8, 8 }
+  local function refused(part, f, ...)
+    local args = table.pack(...)
+    t.raises(function() return f(table.unpack(args, 1, args.n)) end, part)
+  end
+  local inf, nan = math.huge, 0 / 0
+
+  -- class weights
+  refused("nn.cross_entropy: class_weights must be a list of 3 numbers, one for each channel of "
+          .. "the prediction, got 2 numbers", nn.cross_entropy, z, y, { class_weights = { 1, 2 } })
+  refused("got number", nn.cross_entropy, z, y, { class_weights = 2 })
+  refused("nn.bce: class_weights must be a list of 3", nn.bce, z, full, { class_weights = y })
+  for _, v in ipairs { -1, inf, nan, "1", false } do
+    refused("class_weights[2] must be a finite number from 0 to 1e+30, got " .. tostring(v),
+            nn.cross_entropy, z, y, { class_weights = { 1, v, 1 } })
+  end
+  refused("class_weights are all 0", nn.softmax_focal, z, y, { class_weights = { 0, 0, 0 } })
+  refused("class_weights need several channels", nn.dice_loss, one, y, { class_weights = { 1 } })
+  refused('nn.dice_loss: class_weights go with per = "sample"', nn.dice_loss, z, y,
+          { class_weights = W3 })
+  refused('unknown option "class_weights"', nn.mse, z, full, { class_weights = W3 })
+  refused('unknown option "ignore"', nn.mse, z, full, { ignore = 1 })
+
+  -- numbers
+  for _, v in ipairs { -0.1, 1.5, inf, nan, "0.1" } do
+    refused("label_smoothing must be a finite number from 0 to 1, got " .. tostring(v),
+            nn.cross_entropy, z, y, { label_smoothing = v })
+    refused("gamma must be a finite number from 0.1 to 10", nn.focal_tversky, z, y,
+            { gamma = type(v) == "number" and v * 20 or v })
+  end
+  for _, f in ipairs { nn.dice_loss, nn.focal, nn.generalized_dice, nn.softmax_focal } do
+    for _, v in ipairs { inf, nan, "255", 1e300 } do
+      refused("ignore must be a finite number", f, z, f == nn.focal and full or y, { ignore = v })
+    end
+    refused("mask must be a node of the network, got number", f, z, y, { mask = 1 })
+    refused("weight must be a node of the network, got string", f, z, y, { weight = "y" })
+  end
+  for _, v in ipairs { 0, -1, inf, nan, "1" } do
+    refused("eps must be a finite number above 0, got " .. tostring(v), nn.generalized_dice, z, y,
+            { eps = v })
+  end
+  for _, v in ipairs { 0, 1.5, 101, inf, nan, "3" } do
+    refused("steps must be a whole number from 1 to 100, got " .. tostring(v), nn.cldice, z, y,
+            { steps = v })
+  end
+  refused('empty must be "count" or "skip", got one', nn.cldice, z, y, { empty = "one" })
+  refused("background must be true or false, got 1", nn.focal_tversky, z, y, { background = 1 })
+  refused("alpha must be a finite number from 0.1 to 4", nn.hausdorff_loss, z, y, map,
+          { alpha = 0 })
+
+  -- operands
+  refused("takes logits and does the softmax itself", nn.softmax_focal, nn.softmax(z), y)
+  refused("they are swapped", nn.generalized_dice, x, one)
+  refused("two or more classes", nn.softmax_focal, one, y)
+  refused("nn.softmax_focal: the target must have the positions of the prediction",
+          nn.softmax_focal, z, other)
+  refused("and 1 channel, got", nn.softmax_focal, z, full)
+  refused("1 channel or 3, got", nn.focal_tversky, z, map)
+  for _, f in ipairs { nn.generalized_dice, nn.focal_tversky, nn.cldice, nn.softmax_focal,
+                       nn.boundary_loss, nn.hausdorff_loss, nn.ssim_loss, nn.perceptual_loss,
+                       nn.gaussian_kl } do
+    refused("must be a node of the network", f, z)
+    refused("must be a node of the network", f, nil, y)
+    refused("must be a node of the network", f, z, 3)
+  end
+  refused("the prediction must have positions", nn.cldice, nn.linear(vector, 3), input { 1, 1 })
+  refused("map of signed distances must have the positions", nn.boundary_loss, z, y)
+  refused("map of signed distances must be a node", nn.hausdorff_loss, z, y, "map")
+
+  -- images
+  refused("nn.ssim_loss: window is 11, but the image has 8 positions along h", nn.ssim_loss, z,
+          full)
+  refused("window must be odd, got 4", nn.ssim_loss, z, full, { window = 4 })
+  refused("window must be a whole number", nn.ssim_loss, z, full, { window = 2.5 })
+  refused("range must be a finite number", nn.ssim_loss, z, full, { range = 0 })
+  refused("the prediction must be an image", nn.ssim_loss, nn.linear(vector, 3), vector)
+  refused("axis h must have 2 positions", nn.total_variation, input { 1, 1, 1, 4 })
+  refused("isotropic must be true", nn.total_variation, z, { isotropic = 1 })
+
+  -- sums and networks
+  local loss = seg.mean(z)
+  refused("needs a list of two losses", nn.uncertainty_loss, loss)
+  refused("needs a list of two losses or more, { a, b }, got 1 losses", nn.uncertainty_loss,
+          { loss })
+  refused("loss 2 must be a loss, one number, got", nn.uncertainty_loss, { loss, z })
+  refused("kinds must be a list of 2", nn.uncertainty_loss, { loss, loss }, { kinds = {} })
+  refused('kinds[1] must be "classification" or "regression", got mse', nn.uncertainty_loss,
+          { loss, loss }, { kinds = { "mse", "regression" } })
+  refused("init must be a finite number", nn.uncertainty_loss, { loss, loss }, { init = nan })
+  refused("needs a function of an image", nn.perceptual_loss, z, full, z)
+  refused("must return a node or a list", nn.perceptual_loss, z, full, function() return 1 end,
+          { name = "wrong1" })
+  refused('distance must be "mse" or "mae"', nn.perceptual_loss, z, full,
+          function(v) return v end, { distance = "huber" })
+  refused("weights must be a list of 1 numbers", nn.perceptual_loss, z, full,
+          function(v) return v end, { weights = { 1, 2 }, name = "wrong2" })
+  refused("must have the positions of the prediction", nn.gaussian_kl, z, y)
+  refused('per must be "sample" or "element", got batch', nn.gaussian_kl, z, z, { per = "batch" })
+end)
+
+t.finish()
