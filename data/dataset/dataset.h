@@ -245,6 +245,14 @@ bool dataset_concat(const Dataset *const *ds, int count, Dataset **out);
 bool dataset_rename(const Dataset *ds, const char *const *key,
                     const char *const *patient, Dataset **out);
 
+/* The same cases with one more field `name` of kind FIELD_VALUE: the signed
+ * distance in mm from the boundary of each class of field `of`, a channel for
+ * each of 1, 2, ... (distance_signed), on the grid of the case. It is computed
+ * from the class numbers as they are loaded, before any data step. Fails
+ * (ERR_USAGE) unless `of` is a field of class numbers and the name is new. */
+bool dataset_distance(const Dataset *ds, const char *of, const char *name,
+                      Dataset **out);
+
 /* ---- loading ----------------------------------------------------------- */
 
 /* Loads field `field` of a case: channels joined; images and values F32 and

@@ -37,6 +37,9 @@ struct DatasetBuilder {
 bool dataset_view(DatasetStore *store, const Dataset *like, int count,
                   Dataset **out);
 
+/* Makes a builder with the fields and options of ds, without cases. */
+bool builder_like(const Dataset *ds, DatasetBuilder **out);
+
 /* Appends a copy of `c`. */
 bool builder_add(DatasetBuilder *b, const Case *c);
 

@@ -43,8 +43,7 @@ static bool join(DatasetBuilder *b, const Dataset *const *ds, int count,
     return false;
 }
 
-/* A builder with the fields and options of ds. */
-static bool begin_like(const Dataset *ds, DatasetBuilder **out)
+bool builder_like(const Dataset *ds, DatasetBuilder **out)
 {
     if (!dataset_begin(&ds->store->options, out)) return false;
     DatasetBuilder *b = *out;
@@ -129,7 +128,7 @@ bool dataset_concat(const Dataset *const *ds, int count, Dataset **out)
     CHECK(count > 0);
     for (int i = 1; i < count; i++)
         if (!alike(ds[0], ds[i])) return false;
-    if (!begin_like(ds[0], &b)) return false;
+    if (!builder_like(ds[0], &b)) return false;
 
     for (int i = 0; i < count; i++)
         for (int k = 0; k < ds[i]->count; k++)
@@ -145,7 +144,7 @@ bool dataset_rename(const Dataset *ds, const char *const *key,
 {
     DatasetBuilder *b;
     *out = NULL;
-    if (!begin_like(ds, &b)) return false;
+    if (!builder_like(ds, &b)) return false;
     bool ok = true;
 
     for (int i = 0; ok && i < ds->count; i++) {

@@ -4,7 +4,7 @@
  * so no surface changes, and the nearest voxel of the other surface lies inside
  * it. A liver in a scan of the trunk takes a tenth of the grid. */
 #include "data/metrics/surface.h"
-#include "data/metrics/distance.h"
+#include "data/distance.h"
 #include "data/percentile.h"
 #include <math.h>
 

@@ -401,6 +401,17 @@ static int l_rename(lua_State *L)
     return 1;
 }
 
+/* data.signed_distance(ds, of, name) -> the same cases with a field of signed
+ * distances from the classes of field `of` */
+static int l_signed_distance(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    const char *of = luaL_checkstring(L, 2), *name = luaL_checkstring(L, 3);
+    Dataset **box = new_object(L, "seg.dataset", sizeof *box);
+    if (!dataset_distance(ds, of, name, box)) return raise_error(L);
+    return 1;
+}
+
 void bind_cases(lua_State *L)
 {
     static const luaL_Reg cases[] = {{"open_list", l_open_list},
@@ -408,6 +419,7 @@ void bind_cases(lua_State *L)
                                      {"pick", l_pick},
                                      {"concat", l_concat},
                                      {"rename", l_rename},
+                                     {"signed_distance", l_signed_distance},
                                      {"field_options", l_field_options},
                                      {NULL, NULL}};
     new_type(L, "seg.cases", (luaL_Reg[]){{NULL, NULL}}, builder_gc);

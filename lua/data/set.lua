@@ -180,6 +180,18 @@ function Set:map(change)
   end)
 end
 
+-- The same cases with one more field: in mm, the signed distance of each voxel from the boundary of
+-- each class of the ground truth (negative inside), a channel for each of classes 1, 2, ....
+function Set:signed_distance(o)
+  o = util.options("signed_distance", o, { of = "mask", name = "distance" })
+  for _, key in ipairs { "of", "name" } do
+    if type(o[key]) ~= "string" then
+      fail("usage", "signed_distance: %s must be the name of a field, got %s", key, type(o[key]))
+    end
+  end
+  return derived(self, function(ds) return core.data.signed_distance(ds, o.of, o.name) end)
+end
+
 -- The cases of several sets with the same fields; the steps of the first.
 function M.concat(...)
   local sets = table.pack(...)

@@ -102,14 +102,14 @@ local function check_numbers(uses, ds, set, field, name, add)
   end
 end
 
--- Whether the recipe uses a map with several channels, which a flip may exchange.
-local function has_maps(recipe, ds)
+-- The name of a map with several channels that the recipe uses, which a flip may exchange; nil
+-- without.
+local function map_of(recipe, ds)
   for i, kind in ipairs(ds:kinds()) do
     for _, input in ipairs(kind == "value" and recipe.inputs or {}) do
-      if input.name == ds:fields()[i] and input.c > 1 then return true end
+      if input.name == ds:fields()[i] and input.c > 1 then return input.name end
     end
   end
-  return false
 end
 
 -- Checks that the classes and numbers that a flip exchanges exist.
@@ -119,10 +119,17 @@ local function check_flip(recipe, ds, set, add)
   local _, label = first(ds, "label")
   local number, pose = first(ds, "numbers")
   local classes = numbers_of(set.steps, "select", "labels") and 1 or #ds:labels()
+  local map = label and map_of(recipe, ds)
+  if swap and swap[1] and map then
+    add { found = string.format('flip swaps classes of "%s", but not the channels of "%s"', label,
+                                map),
+          fix = "flip without swap, or a recipe without " .. map }
+    return
+  end
   for _, class in ipairs(swap or {}) do
     if not label then
       -- the flip itself checks the number of channels
-      if has_maps(recipe, ds) then break end
+      if map_of(recipe, ds) then break end
       add { found = "flip swaps classes, but no field has class numbers",
             fix = "leave swap out, or a mask" }
       break

@@ -2,8 +2,8 @@
 -- nn.lua.
 --
 -- A map (N,K,...) has for each class the distance of a position from the boundary of its ground
--- truth, negative inside, 0 everywhere if the class is absent or fills the image. Logits have K
--- channels, or K + 1 with the background first.
+-- truth, negative inside, 0 everywhere if the class is absent or fills the image
+-- (set:signed_distance makes it). Logits have K channels, or K + 1 with the background first.
 
 local core = require "seg.core"
 local operands = require "seg.recipe.loss_operands"

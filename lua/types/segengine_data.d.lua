@@ -306,6 +306,16 @@ function set:filter(keep) end
 ---@return seg.set
 function set:map(change) end
 
+---@class seg.set.signed_distance
+---@field of? string = "mask"; a field of class numbers
+---@field name? string = "distance"; the new field
+
+---Adds a field: the signed distance in mm from the boundary of each class, negative inside, a channel for
+---each of classes 1, 2, ...; 0 without a boundary. For boundary_loss and hausdorff_loss.
+---@param o? seg.set.signed_distance
+---@return seg.set
+function set:signed_distance(o) end
+
 -- Steps of preprocessing ------------------------------------------------------
 
 ---Steps run in the order written, on loader threads. Those before `augment` are stored in the checkpoint

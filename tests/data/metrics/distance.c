@@ -1,6 +1,6 @@
 /* distance.c -- tests of distance transforms, surface distances, ROC curves and
  * dose: against brute force, and against numpy and scipy (measure_golden.h). */
-#include "data/metrics/distance.h"
+#include "data/distance.h"
 #include "data/metrics/dvh.h"
 #include "data/metrics/roc.h"
 #include "data/metrics/surface.h"

@@ -150,6 +150,11 @@ t.test("flips that change what is not there", function()
   refused({ AUGMENT = flip "swap = { 1, 2 }", NUMBERS = NO_NUMBERS, DIGIT = 'at .. "x1.npy"',
             LABEL = "value", LOSS = "nn.mse(nn.conv(x, 1, 1), truth)" }, 2,
           "flip swaps classes, but no field has class numbers")
+  local far = { STEPS = ":signed_distance {}", AUGMENT = flip "p = 0.5",
+                INPUTS = 'x, truth, nn.input("distance", { c = 2, h = 8, w = 8 })' }
+  trains(far)
+  far.AUGMENT = flip "swap = { 1, 2 }"
+  refused(far, 2, 'flip swaps classes of "mask", but not the channels of "distance"')
 end)
 
 t.test("random changes are tried before training", function()

@@ -6,7 +6,7 @@
  * g(p) + (mm (x - p))^2 with apexes at the voxels p of the line, where g is the
  * result of the previous axes. The lowest parabola changes only where two
  * neighbours of the lower envelope cross. */
-#include "data/metrics/distance.h"
+#include "data/distance.h"
 #include <math.h>
 
 /* Scratch memory for one line of at most `most` voxels. */
@@ -67,5 +67,30 @@ bool distance_squared(const uint8_t *set, Dims n, const double mm[3],
     mem_free(l.g);
     mem_free(l.from);
     mem_free(l.at);
+    return ok;
+}
+
+/* The distance outside, then the one inside with the complement as the set. */
+bool distance_signed(const uint8_t *set, Dims n, const double mm[3], float *out,
+                     int64_t step)
+{
+    const int64_t all = positions(n);
+    uint8_t *other = mem_alloc((size_t)all);
+    double *square = mem_alloc((size_t)all * sizeof *square);
+    bool ok = other && square && distance_squared(set, n, mm, square);
+    bool boundary = ok && isfinite(square[0]);
+
+    for (int64_t i = 0; boundary && i < all; i++) {
+        out[i * step] = (float)sqrt(square[i]);
+        other[i] = !set[i];
+    }
+
+    ok = ok && (!boundary || distance_squared(other, n, mm, square));
+    boundary = ok && boundary && isfinite(square[0]);
+    for (int64_t i = 0; ok && i < all; i++)
+        out[i * step] = boundary ? out[i * step] - (float)sqrt(square[i]) : 0;
+
+    mem_free(other);
+    mem_free(square);
     return ok;
 }

@@ -1,6 +1,6 @@
-/* distance.h -- Euclidean distance transform. */
-#ifndef SEG_DATA_METRICS_DISTANCE_H
-#define SEG_DATA_METRICS_DISTANCE_H
+/* distance.h -- Euclidean distance transform, and signed distances. */
+#ifndef SEG_DATA_DISTANCE_H
+#define SEG_DATA_DISTANCE_H
 #include "engine/graph/tensor.h"
 
 /* Sets out[i] to the square of the Euclidean distance, in mm^2, from the centre
@@ -14,4 +14,11 @@
  * memory. */
 bool distance_squared(const uint8_t *set, Dims n, const double mm[3],
                       double *out);
+
+/* Sets out[i * step] to the distance in mm from the centre of voxel i to the
+ * nearest voxel centre on the other side of the boundary of the set: positive
+ * outside, negative inside. 0 everywhere without a boundary (no voxel of the
+ * set, or nothing else). Fails without memory. */
+bool distance_signed(const uint8_t *set, Dims n, const double mm[3], float *out,
+                     int64_t step);
 #endif
