@@ -68,6 +68,18 @@ function M.check_classes(what, x, t)
   M.check_extents(what, "target", x, t, 1, x.c)
 end
 
+-- Checks prediction, target, mask, weight and ignore of a loss with class numbers, one a position.
+function M.check_numbers(what, x, t, o)
+  util.check_pair(what, x, t, true)
+  if x.c < 2 then
+    fail("usage", "%s: the prediction must have a channel for each of two or more classes, got %s",
+         what, tostring(x))
+  end
+  M.check_extents(what, "target", x, t, 1)
+  M.check_mask(what, o)
+  M.check_ignore(what, o.ignore)
+end
+
 -- A node with one number of the list for each channel, (1,#list,1,...), and the axes of `like`.
 function M.vector(like, list)
   local nodes = {}
@@ -129,6 +141,9 @@ function M.one_hot(x, t, ignore)
   return ignore and op.select(M.counted(t, ignore), t) or t
 end
 
+-- 1 where t is above 1/2, else 0.
+function M.binary(t) return op.gt(t, op.constant(t, { value = 0.5 })) end
+
 -- The logarithm of the softmax over channels.
 function M.log_softmax(x)
   local top = op.stop(op.amax(x, { c = true }))
@@ -172,6 +187,16 @@ function M.mean_of_channels(l, list, mask, weight)
   if not list then return M.mean(l, mask, weight) end
   local q = M.vector(l, list)
   return M.mean(l, mask, weight and weight * q or q) / M.mean_weight(l, list, mask)
+end
+
+-- The mean of l (N,1,...) where mask is not 0; with `list` a weighted mean with the weight of the
+-- true class of each position.
+function M.mean_of_targets(x, one_hot, l, list, mask, weight)
+  if not list then return M.mean(l, mask, weight) end
+  local q = op.sum(one_hot * M.vector(x, list), { c = true })
+  local divisor = M.mean(q, mask)
+  return M.mean(l, mask, weight and weight * q or q)
+    / op.max(divisor, op.constant(divisor, { value = 1e-30 }))
 end
 
 return M

@@ -7,6 +7,7 @@ local images = require "seg.recipe.nn_loss_image"
 local operands = require "seg.recipe.loss_operands"
 local regions = require "seg.recipe.nn_loss_region"
 local shapes = require "seg.recipe.nn_loss_shape"
+local sorted = require "seg.recipe.nn_loss_sorted"
 local util = require "seg.util"
 
 local op, options, none, fail = core.op, util.options, util.none, util.fail
@@ -161,7 +162,7 @@ end
 return function(layer)
   local all = { overlap = overlap, dvh_loss = dvh_loss_of(layer) }
   for name, loss in pairs(losses) do all[name] = loss_of(name, loss, layer) end
-  for _, file in ipairs { regions, classes, images, shapes } do
+  for _, file in ipairs { regions, classes, images, shapes, sorted } do
     for name, f in pairs(file.losses) do all[name] = f end
   end
   return all

@@ -6,21 +6,9 @@ local core = require "seg.core"
 local operands = require "seg.recipe.loss_operands"
 local util = require "seg.util"
 
-local op, options, none, fail = core.op, util.options, util.none, util.fail
+local op, options, none = core.op, util.options, util.none
 
 local M = {}
-
--- Checks operands and shared options of a loss of class numbers.
-local function check(what, x, t, o)
-  util.check_pair(what, x, t, true)
-  if x.c < 2 then
-    fail("usage", "%s: the prediction must have a channel for each of two or more classes, got %s",
-         what, tostring(x))
-  end
-  operands.check_extents(what, "target", x, t, 1)
-  operands.check_mask(what, o)
-  operands.check_ignore(what, o.ignore)
-end
 
 -- nn.softmax_focal(x, t, {gamma=2, class_weights, ignore=-100, mask, weight}): the focal loss of
 -- one class a position. Lin and others, "Focal loss for dense object detection", ICCV 2017, with
@@ -32,7 +20,7 @@ local function softmax_focal(x, t, o)
   local what = "nn.softmax_focal"
   o = options(what, o, { gamma = 2, ignore = -100, class_weights = none, mask = none,
                          weight = none })
-  check(what, x, t, o)
+  operands.check_numbers(what, x, t, o)
   operands.check_number(what, "gamma", o.gamma, 0, 100)
   local weights = operands.class_weights(what, x, o.class_weights)
   local one_hot = operands.one_hot(x, t)
@@ -42,12 +30,8 @@ local function softmax_focal(x, t, o)
     local wrong = 1 - op.exp(log_p)
     loss = loss * op.max(wrong, op.constant(wrong, { value = 1e-7 })) ^ o.gamma
   end
-  local mask = operands.counted(t, o.ignore, o.mask)
-  if not weights then return operands.mean(loss, mask, o.weight) end
-  local of_target = op.sum(one_hot * operands.vector(x, weights), { c = true })
-  local mean = operands.mean(of_target, mask)
-  return operands.mean(loss, mask, o.weight and o.weight * of_target or of_target)
-    / op.max(mean, op.constant(mean, { value = 1e-30 }))
+  return operands.mean_of_targets(x, one_hot, loss, weights,
+                                  operands.counted(t, o.ignore, o.mask), o.weight)
 end
 
 M.losses = { softmax_focal = softmax_focal }

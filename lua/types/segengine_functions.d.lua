@@ -163,8 +163,8 @@ function seg.sum(x, o) end
 ---@field mask? seg.node 1 where an element counts; the mean over none is 0, with gradient 0
 ---@field weight? seg.node factor of each element; a constant, without a gradient of its own
 
----Mean over axes, or over everything: then it is a loss or a part of one. It is the mean of each part
----of a batch if the batch comes in parts (accumulate, ranks).
+---Mean over axes, or over everything: then it is a loss or a part of one. With `accumulate` it is the
+---mean of each part of a batch, with several ranks that of the whole batch.
 ---@param x seg.node
 ---@param o? seg.mean.options
 ---@return seg.node

@@ -22,6 +22,45 @@ local nn = {}
 ---@return seg.node
 function nn.softmax_focal(x, t, o) end
 
+---@class seg.nn.topk: seg.nn.loss
+---@field share? number = 0.1; share of the positions of a sample, rounded up
+---@field class_weights? number[] one for each channel; the loss is a weighted mean
+---@field ignore? number = -100; targets with this number do not count
+
+---Cross entropy of the positions of each sample where it is largest.
+---@param x seg.node
+---@param t seg.node
+---@param o? seg.nn.topk
+---@return seg.node
+function nn.topk_cross_entropy(x, t, o) end
+
+---@class seg.nn.lovasz_softmax
+---@field mask? seg.node elements with 0 do not count
+---@field class_weights? number[] one for each channel; the loss is a weighted mean over classes
+---@field ignore? number targets with this number do not count
+---@field background? boolean = true; includes class 0
+---@field empty? "skip"|"count" = "skip"; "skip": leaves out samples and classes without ground truth
+
+---Lovász extension of 1 - Jaccard index, of each sample and class.
+---@param x seg.node
+---@param t seg.node
+---@param o? seg.nn.lovasz_softmax
+---@return seg.node
+function nn.lovasz_softmax(x, t, o) end
+
+---@class seg.nn.lovasz_hinge
+---@field mask? seg.node elements with 0 do not count
+---@field class_weights? number[] one for each channel; the loss is a weighted mean over channels
+---@field ignore? number targets with this number do not count
+---@field empty? "skip"|"count" = "count"; "skip": leaves out samples and channels without ground truth
+
+---The same of the hinge errors of channels that are 0 or 1 each.
+---@param x seg.node
+---@param t seg.node
+---@param o? seg.nn.lovasz_hinge
+---@return seg.node
+function nn.lovasz_hinge(x, t, o) end
+
 ---@class seg.nn.skeletons
 ---@field mask? seg.node elements with 0 do not count
 ---@field class_weights? number[] one for each channel; the loss is a weighted mean over classes

@@ -253,6 +253,59 @@ def isotropic_variation(x, eps=1e-3):
     return torch.sqrt(e + eps**2).mean()
 
 
+def topk(x, t, share=0.1, w=None):
+    """Each sample's hardest positions; weights do not choose."""
+    t = t[:, 0]
+    num = den = 0
+    w = torch.ones(x.shape[1]) if w is None else torch.tensor(w)
+    for n in range(x.shape[0]):
+        valid = t[n] != IGNORE
+        index = torch.where(valid, t[n], torch.zeros_like(t[n])).long()
+        each = F.cross_entropy(x[n : n + 1], index[None], reduction="none")[0]
+        each, weight = each[valid], w.double()[index][valid]
+        k = int(np.ceil(share * len(each) - 1e-6))
+        best = each.detach().topk(k).indices
+        num = num + (weight[best] * each[best]).sum()
+        den = den + weight[best].sum()
+    return num / den
+
+
+def lovasz_gradient(truth):
+    """Algorithm 1 of Berman: of sorted 0 and 1."""
+    left = truth.sum() - truth.cumsum(0)
+    union = truth.sum() + (1 - truth).cumsum(0)
+    jaccard = 1 - left / union
+    jaccard[1:] = jaccard[1:] - jaccard[:-1]
+    return jaccard
+
+
+def lovasz(errors, truth, mask, w=None, skip=False):
+    """Of (N,C,...); classes by the mean over samples and classes."""
+    value = torch.zeros(errors.shape[:2]).double()
+    there = torch.zeros_like(value)
+    for n in range(errors.shape[0]):
+        for c in range(errors.shape[1]):
+            keep = mask[n, c % mask.shape[1]].flatten() > 0
+            e, s = (v[n, c].flatten()[keep] for v in (errors, truth))
+            e, order = torch.sort(e, descending=True)
+            value[n, c] = (e * lovasz_gradient(s[order])).sum()
+            there[n, c] = float(s.sum() > 0 or not skip)
+    return weighted_mean(value, w, there)
+
+
+def lovasz_softmax(x, t, **options):
+    p = torch.sigmoid(x) if x.shape[1] == 1 else torch.softmax(x, 1)
+    mask = (t != IGNORE).double()
+    truth = t * mask if x.shape[1] == 1 else one_hot(t, x.shape[1])
+    return lovasz((truth - p).abs(), truth, mask, skip=True, **options)
+
+
+def lovasz_hinge(x, t, **options):
+    mask = (t != IGNORE).double()
+    t = t * mask
+    return lovasz(F.relu(1 - x * (2 * t - 1)), t, mask, **options)
+
+
 def gaussian_kl(x, each=False):
     mean, logvar = x.chunk(2, 1)
     p = torch.distributions.Normal(mean, torch.exp(logvar / 2))
@@ -337,6 +390,18 @@ def rows():
         yield f"variation_{name}", x2, total_variation
         yield f"variation_isotropic_{name}", x2, isotropic_variation
         yield f"kl_{name}", x2, gaussian_kl
+        yield f"topk_{name}", x3, lambda x: topk(x, t3i)
+        yield f"topk_weights_{name}", x3, lambda x: topk(x, t3i, 0.3, W3)
+        yield f"lovasz_softmax_{name}", x3, lambda x: lovasz_softmax(x, t3)
+        yield f"lovasz_softmax_ignore_{name}", x3, lambda x: lovasz_softmax(
+            x, t3i, w=W3)
+        yield f"lovasz_softmax_absent_{name}", x3, lambda x: lovasz_softmax(
+            x, t3 * (t3 < 2))
+        yield f"lovasz_softmax_one_{name}", x1, lambda x: lovasz_softmax(
+            x, b1i)
+        yield f"lovasz_hinge_{name}", x2, lambda x: lovasz_hinge(x, b2i)
+        yield f"lovasz_hinge_empty_{name}", x1, lambda x: lovasz_hinge(
+            x, b1 * 0)
     yield "kl_each", (3, 4), lambda x: gaussian_kl(x, True)
     x2 = (2, 2, *PLANE)
     yield "perceptual", x2, lambda x: perceptual(x, image(4, *x2))

@@ -84,10 +84,14 @@ local function new_batch(shape, logit)
   return b
 end
 
--- The loss, and its gradient by the logits as a list.
+-- The loss, and its gradient by the logits as a list. The plan is used again for the same loss.
 function Batch:run(loss, device)
-  local step = seg.step { loss = loss, optim = optim.sgd { lr = 0 }, device = device }
-  for name, a in pairs(self.weights or {}) do step:set(name, a) end
+  local step = self.step
+  if self.loss ~= loss then
+    step = seg.step { loss = loss, optim = optim.sgd { lr = 0 }, device = device, threads = 1 }
+    for name, a in pairs(self.weights or {}) do step:set(name, a) end
+    self.step, self.loss = step, loss
+  end
   local value, all = step:run(self.arrays), {}
   local grads = step:gradients()
   for _, name in ipairs(self.params) do
@@ -223,6 +227,25 @@ local losses = {
   end,
   variation = function(b) return nn.total_variation(b.x) end,
   variation_isotropic = function(b) return nn.total_variation(b.x, { isotropic = true }) end,
+  topk = function(b)
+    return nn.topk_cross_entropy(b.x, classes(b, 3, true), { ignore = IGNORE })
+  end,
+  topk_weights = function(b)
+    return nn.topk_cross_entropy(b.x, classes(b, 3, true), { ignore = IGNORE, share = 0.3,
+                                                             class_weights = W3 })
+  end,
+  lovasz_softmax = function(b) return nn.lovasz_softmax(b.x, classes(b, 3)) end,
+  lovasz_softmax_ignore = function(b)
+    return nn.lovasz_softmax(b.x, classes(b, 3, true), { ignore = IGNORE, class_weights = W3 })
+  end,
+  lovasz_softmax_absent = function(b)
+    return nn.lovasz_softmax(b.x, classes(b, 3, false, 2))
+  end,
+  lovasz_softmax_one = function(b)
+    return nn.lovasz_softmax(b.x, bits(b, true), { ignore = IGNORE })
+  end,
+  lovasz_hinge = function(b) return nn.lovasz_hinge(b.x, bits(b, true), { ignore = IGNORE }) end,
+  lovasz_hinge_empty = function(b) return nn.lovasz_hinge(b.x, bits(b) * 0) end,
   kl = function(b)
     local half = b.x.c // 2
     return nn.gaussian_kl(nn.slice(b.x, { c = { 1, half } }),
@@ -299,7 +322,19 @@ local of_classes = {
     return nn.softmax_focal(x, y, o)
   end,
 }
+of_classes.topk_cross_entropy = function(x, y, o)
+  o.share = 0.5
+  return nn.topk_cross_entropy(x, y, o)
+end
 local of_regions = { -- targets also of one channel
+  lovasz_softmax = function(x, y, o)
+    o.empty = "count"
+    return nn.lovasz_softmax(x, y, o)
+  end,
+  lovasz_softmax_skip = function(x, y, o)
+    o.class_weights, o.background = x.c == 3 and W3 or nil, false
+    return nn.lovasz_softmax(x, y, o)
+  end,
   dice_loss = function(x, y, o)
     o.per, o.class_weights = "sample", x.c == 3 and W3 or nil
     return nn.dice_loss(x, y, o)
@@ -324,6 +359,7 @@ for name, f in pairs(of_regions) do
 end
 of_any.bce = { f = nn.bce, channels = { 1 } }
 of_any.bce_dice = { f = nn.bce_dice, channels = { 1 } }
+of_any.lovasz_hinge = { f = nn.lovasz_hinge, channels = { 1 } }
 of_any.focal = { f = nn.focal, channels = { 1 } }
 
 local function each_loss(f)
@@ -346,13 +382,15 @@ t.test("extreme logits, absent and full classes, empty masks are finite", functi
     both = function(i) return i % 2 end,
     ignored = function() return IGNORE end,
   }
+  local function extreme(i) return i * i * 7 % 3 < 1 and 80 or -80 end
   each_loss(function(name, f, c)
-    for kind, target in pairs(targets) do
-      for _, masked in ipairs { false, true } do
-        local b = new_batch({ 2, c, 4, 5 }, function(i) return i * i * 7 % 3 < 1 and 80 or -80 end)
-        local y = b:add(filled({ 2, 1, 4, 5 }, target))
-        local o = { ignore = IGNORE, mask = masked and y * 0 or nil }
-        check_finite(name .. " of " .. kind, b:run(f(b.x, y, o), "cpu"))
+    local b = new_batch({ 2, c, 4, 5 }, extreme)
+    local y = b:add(filled({ 2, 1, 4, 5 }, targets.both))
+    for _, masked in ipairs { false, true } do
+      local loss = f(b.x, y, { ignore = IGNORE, mask = masked and y * 0 or nil })
+      for kind, target in pairs(targets) do
+        b.arrays[y.name] = filled({ 2, 1, 4, 5 }, target)
+        check_finite(name .. " of " .. kind, b:run(loss, "cpu"))
       end
     end
   end)
@@ -364,39 +402,44 @@ t.test("extreme logits, absent and full classes, empty masks are finite", functi
     total_variation_0 = function(b) return nn.total_variation(b.x * 0, { isotropic = true }) end,
     gaussian_kl = function(b) return nn.gaussian_kl(b.x, b.x) end,
   } do
-    local b = new_batch({ 2, 1, 4, 5 }, function(i) return i * i * 7 % 3 < 1 and 80 or -80 end)
+    local b = new_batch({ 2, 1, 4, 5 }, extreme)
     check_finite(name, b:run(f(b, b:add(filled({ 2, 1, 4, 5 }, targets.both))), "cpu"))
   end
 end)
 
 t.test("ignored elements are those of a mask", function()
   each_loss(function(name, f, c)
-    local function run(masked)
-      local b = new_batch({ 2, c, 4, 5 }, logit)
-      local y = b:add(filled({ 2, 1, 4, 5 }, function(i)
-        if i % 4 == 0 then return masked and 0 or IGNORE end
-        return number(2, i) * math.max(c, 2) // 1
+    local b = new_batch({ 2, c, 4, 5 }, logit)
+    local function target(instead)
+      return b:add(filled({ 2, 1, 4, 5 }, function(i)
+        return i % 4 == 0 and instead or number(2, i) * math.max(c, 2) // 1
       end))
-      local counts = b:add(filled({ 2, 1, 4, 5 }, function(i) return i % 4 == 0 and 0 or 1 end))
-      return b:run(f(b.x, y, masked and { mask = counts } or { ignore = IGNORE }), "ref")
     end
-    local value, grad = run(false)
-    local same_value, same_grad = run(true)
+    local counts = b:add(filled({ 2, 1, 4, 5 }, function(i) return i % 4 == 0 and 0 or 1 end))
+    local value, grad = b:run(f(b.x, target(IGNORE), { ignore = IGNORE }), "ref")
+    local same_value, same_grad = b:run(f(b.x, target(0), { mask = counts }), "ref")
     t.near(value, same_value, 1e-9, name)
     for i, v in ipairs(grad) do t.near(v, same_grad[i], 1e-9, name .. ": gradient") end
   end)
 end)
 
 t.test("overlap losses of a batch are the mean of those of its samples", function()
+  local b = new_batch({ 3, 3, 4, 5 }, logit)
+  local y = classes(b, 3)
   for name, f in pairs(of_regions) do
-    local function run(from, count)
-      local b = new_batch({ count, 3, 4, 5 }, function(i) return logit(from * 60 + i) end)
-      local y = b:add(filled({ count, 1, 4, 5 }, function(i)
-        return number(2, from * 20 + i) * 3 // 1
-      end))
-      return (b:run(f(b.x, y, {}), "ref"))
+    local loss = f(b.x, y, {})
+    local batch, sum = b:run(loss, "ref"), 0
+    for n = 1, 3 do
+      local one = {} -- the batch with sample n alone
+      for key, a in pairs(b.arrays) do
+        local own = { 1, table.unpack(a.shape, 2) }
+        local list, size = list_of(a), 1
+        for _, extent in ipairs(own) do size = size * extent end
+        one[key] = filled(own, function(i) return list[(n - 1) * size + i + 1] end)
+      end
+      sum = sum + b.step:run(one)
     end
-    t.near(run(0, 3), (run(0, 1) + run(1, 1) + run(2, 1)) / 3, 1e-6, name)
+    t.near(batch, sum / 3, 1e-6, name)
   end
 end)
 
@@ -458,6 +501,66 @@ t.test("losses weighted by learnt uncertainties", function()
   t.near(value, 0.5 * e * 2 + e * 3 + 0.5, 1e-9)
   t.near(step:gradients()["tasks.log_variance1"]:get(1), 0.5 - 0.5 * e * 2, 1e-7)
   t.near(step:gradients()["tasks.log_variance2"]:get(1), 0.5 - e * 3, 1e-7)
+end)
+
+local RECIPE = [[
+local seg = require "seg"
+local nn = seg.nn
+local cfg = seg.config { batch = 5, epochs = 1 }
+local cases = seg.data.phantom { root = "FOLDER", patients = 8, size = 16, slices = 3 }
+local train, valid = cases:split { valid = 0.25, seed = 1 }
+local function prepare(set)
+  return set:signed_distance {}:normalize {}:slices {}:batches { size = cfg.batch }
+end
+local x, t, d = nn.input("image", { c = 1, h = 16, w = 16 }),
+                nn.input("mask", { c = 1, h = 16, w = 16 }),
+                nn.input("distance", { c = 1, h = 16, w = 16 })
+local y, one = nn.conv(nn.relu(nn.conv(x, 8, 3)), 2, 3), nn.conv(x, 1, 3)
+local some, weights = seg.where(seg.gt(x, 0.5), 255, t), { 1, 7 }
+local o = { ignore = 255, class_weights = weights }
+local function mixed(more)
+  for k, v in pairs(o) do more[k] = v end
+  return more
+end
+seg.recipe {
+  inputs = { x, t, d }, outputs = { out = nn.softmax(y) },
+  loss = nn.uncertainty_loss {
+    nn.cross_entropy(y, some, mixed { label_smoothing = 0.1 }) + nn.topk_cross_entropy(y, some, o),
+    nn.softmax_focal(y, some, o) + nn.lovasz_softmax(y, some, o),
+    nn.generalized_dice(y, t) + nn.focal_tversky(y, t, { empty = "skip" }) + nn.cldice(y, t),
+    nn.bce(one, some, { ignore = 255 }) + 0.01 * nn.boundary_loss(one, d)
+      + 0.001 * nn.hausdorff_loss(one, t, d, { mask = seg.gt(x, 0) }),
+    nn.ssim_loss(one, x, { range = 6 }) + nn.perceptual_loss(one, x, function(v)
+      return nn.relu(nn.conv(v, 4, 3))
+    end),
+  },
+  train = prepare(train), valid = prepare(valid), optim = seg.optim.sgd { lr = 0.05 },
+}
+]]
+
+t.test("two ranks train to the losses of one process", function()
+  local folder, remove = t.folder()
+  local path = t.write(folder .. "/all.lua", (RECIPE:gsub("FOLDER", folder .. "/phantom")))
+  local function run(ranks, more)
+    local out = folder .. "/runs" .. ranks
+    t.says(path .. " --ranks " .. ranks .. " --workers 1 --threads 1 --out " .. out .. more, 0,
+           "done:")
+    local list = {}
+    for line in io.lines(out .. "/all/001/metrics.csv") do
+      local train, valid = line:match "^%d+,%d+,[^,]+,([^,]+),([^,]+)"
+      list[#list + 1] = tonumber(train)
+      list[#list + 1] = tonumber(valid)
+    end
+    return list
+  end
+  -- 18 slices: the last batch has 3; with 17 a batch it has 1, and a rank without a sample
+  for _, more in ipairs { "", " --batch 17" } do
+    local want, got = run(1, more), run(2, more)
+    t.equal(#got, 2)
+    for i, v in ipairs(want) do t.near(got[i], v, 1e-5 * v, "loss " .. i) end
+    os.execute("rm -r " .. folder .. "/runs1 " .. folder .. "/runs2")
+  end
+  remove()
 end)
 
 t.test("wrong operands and options are named", function()
@@ -531,6 +634,23 @@ t.test("wrong operands and options are named", function()
   refused("the prediction must have positions", nn.cldice, nn.linear(vector, 3), input { 1, 1 })
   refused("map of signed distances must have the positions", nn.boundary_loss, z, y)
   refused("map of signed distances must be a node", nn.hausdorff_loss, z, y, "map")
+
+  -- sorted positions
+  for _, v in ipairs { 0, 1.1, inf, nan, "0.1" } do
+    refused("share must be a finite number from 1e-06 to 1, got " .. tostring(v),
+            nn.topk_cross_entropy, z, y, { share = v })
+  end
+  for _, f in ipairs { nn.lovasz_softmax, nn.lovasz_hinge } do
+    local own = f == nn.lovasz_hinge and full or y
+    refused('empty must be "count" or "skip", got 1', f, z, own, { empty = 1 })
+    refused("ignore must be a finite number", f, z, own, { ignore = nan })
+    refused("class_weights must be a list of 3", f, z, own, { class_weights = { 1 } })
+    refused("mask must be a node", f, z, own, { mask = {} })
+    refused("the prediction must have positions", f, nn.linear(vector, 3), vector)
+  end
+  refused("background must be true or false", nn.lovasz_softmax, z, y, { background = 0 })
+  refused("and 3 channels, got", nn.lovasz_hinge, z, y)
+  refused("two or more classes", nn.topk_cross_entropy, one, y)
 
   -- images
   refused("nn.ssim_loss: window is 11, but the image has 8 positions along h", nn.ssim_loss, z,
