@@ -586,6 +586,14 @@ static int l_needed_inputs(lua_State *L)
     return 1;
 }
 
+/* needs({root nodes}, node) -> whether they need the node */
+static int l_needs(lua_State *L)
+{
+    const int node = check_node(L, 2);
+    lua_pushboolean(L, push_needed(L)[node]);
+    return 1;
+}
+
 /* length_inputs({root nodes}) -> { name = true, ... }: the inputs from which
  * the sequence lengths of operators needed by the roots are computed */
 static int l_length_inputs(lua_State *L)
@@ -640,6 +648,7 @@ void bind_graph(lua_State *L)
                                          {"graph_parse", l_graph_parse},
                                          {"needed_inputs", l_needed_inputs},
                                          {"targets", l_targets},
+                                         {"needs", l_needs},
                                          {"length_inputs", l_length_inputs},
                                          {NULL, NULL}};
 

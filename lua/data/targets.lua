@@ -5,6 +5,7 @@
 -- classes and numbers of a data set are known before the first step; they are compared here.
 
 local core = require "seg.core"
+local operands = require "seg.recipe.loss_operands"
 local recipes = require "seg.recipe.recipe"
 local util = require "seg.util"
 
@@ -12,7 +13,8 @@ local M = {}
 
 -- Binary losses, channel by channel.
 local BINARY = { bce = true, focal = true }
--- Losses and counts of classes; losses in neither table compare numbers of any kind.
+-- Losses and counts of classes; operators in neither table compare numbers of any kind. Losses made
+-- of nodes say themselves what they take (loss_operands.lua).
 local CLASSES = { cross_entropy = true, dice_loss = true, bce_dice = true, tversky = true,
                   overlap = true }
 
@@ -20,8 +22,9 @@ local CLASSES = { cross_entropy = true, dice_loss = true, bce_dice = true, tvers
 -- valid as well; nil: any number. A loss with a mask accepts any number, because voxels outside the
 -- mask do not count.
 local function takes(use)
-  if use.masked or not (BINARY[use.op] or CLASSES[use.op]) then return nil end
-  local shares = BINARY[use.op] or (use.op ~= "cross_entropy"
+  local binary = BINARY[use.op] or use.binary
+  if use.masked or not (binary or CLASSES[use.op] or use.classes) then return nil end
+  local shares = binary or (use.op ~= "cross_entropy"
                                     and (use.channels == 1 or use.truths > 1))
   return shares and 1 or use.channels - 1, shares
 end
@@ -160,8 +163,12 @@ end
 local function uses_of(recipe)
   if not recipe.loss then return nil end
   local list, metrics = {}, {}
-  for _, use in ipairs(core.targets(recipes.roots(recipe))) do
+  local roots = recipes.roots(recipe)
+  for _, use in ipairs(core.targets(roots)) do
     table.insert(use.op == "overlap" and metrics or list, use)
+  end
+  for _, use in ipairs(operands.uses) do
+    if core.needs(roots, use.node) then table.insert(list, use) end
   end
   return table.move(metrics, 1, #metrics, #list + 1, list)
 end

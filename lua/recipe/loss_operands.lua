@@ -129,16 +129,39 @@ function M.counted(t, ignore, mask)
   return mask and valid * mask or valid
 end
 
+-- The uses of inputs as targets by losses made of nodes, as core.targets lists those of operators,
+-- with the node that reads the input; `binary`: each channel is 0 or 1.
+M.uses = {}
+
+-- Notes that `node` of the loss `what` reads the target t of x, for the check of targets before
+-- training (targets.lua).
+local function note_use(what, x, t, o, node, binary)
+  if t.kind ~= "input" then return end
+  table.insert(M.uses, { op = what:match "[%w_]+$", input = t.name, channels = x.c, truths = t.c,
+                         masked = o.mask ~= nil, ignore = o.ignore, node = node, classes = true,
+                         binary = binary })
+end
+
 -- The target with one channel for each of the C channels of x: 1 for the true class, else 0. With
--- `ignore` this value becomes 0 in a target that is not class numbers.
-function M.one_hot(x, t, ignore)
-  if t.kind ~= "input" then t = op.stop(t) end
+-- o.ignore this value becomes 0 in a target that is not class numbers.
+function M.one_hot(what, x, t, o)
+  local truth = t.kind == "input" and t or op.stop(t)
   if x.c > 1 and t.c == 1 then
     local numbers = {}
     for i = 1, x.c do numbers[i] = i - 1 end
-    return op.eq(t, M.vector(t, numbers))
+    truth = op.eq(truth, M.vector(t, numbers))
+  elseif o.ignore then
+    truth = op.select(M.counted(t, o.ignore), truth)
   end
-  return ignore and op.select(M.counted(t, ignore), t) or t
+  note_use(what, x, t, o, truth)
+  return truth
+end
+
+-- A target of channels that are 0 or 1 each: 1 where it is above 1/2, else 0.
+function M.bits(what, x, t, o)
+  local truth = M.binary(t)
+  note_use(what, x, t, o, truth, true)
+  return truth
 end
 
 -- 1 where t is above 1/2, else 0.

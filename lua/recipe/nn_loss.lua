@@ -81,8 +81,8 @@ end
 local function smoothed_cross_entropy(x, target, o, attrs, weights, smoothing)
   local mask, q, divisor = operands.counted(target, o.ignore, o.mask), o.weight, nil
   if weights then
-    local of_target = op.sum(operands.one_hot(x, target) * operands.vector(x, weights),
-                             { c = true })
+    local one_hot = operands.one_hot("nn.cross_entropy", x, target, o)
+    local of_target = op.sum(one_hot * operands.vector(x, weights), { c = true })
     local mean = operands.mean(of_target, mask)
     divisor = op.max(mean, op.constant(mean, { value = 1e-30 }))
     q = q and q * of_target or of_target

@@ -23,7 +23,7 @@ local function softmax_focal(x, t, o)
   operands.check_numbers(what, x, t, o)
   operands.check_number(what, "gamma", o.gamma, 0, 100)
   local weights = operands.class_weights(what, x, o.class_weights)
-  local one_hot = operands.one_hot(x, t)
+  local one_hot = operands.one_hot(what, x, t, o)
   local log_p = op.sum(operands.log_softmax(x) * one_hot, { c = true })
   local loss = -log_p
   if o.gamma > 0 then

@@ -38,8 +38,8 @@ end
 
 -- Probabilities, targets (both with the mask and the weight in one factor, nil without) and class
 -- weights of the classes that count: without the background of several classes.
-local function classes(x, t, o, weights)
-  local p, truth = operands.probabilities(x), operands.one_hot(x, t, o.ignore)
+local function classes(what, x, t, o, weights)
+  local p, truth = operands.probabilities(x), operands.one_hot(what, x, t, o)
   local factor = operands.counted(t, o.ignore, o.mask)
   if o.weight then factor = factor and factor * o.weight or o.weight end
   if x.c == 1 or o.background then return p, truth, factor, weights end
@@ -73,7 +73,7 @@ function M.overlap(what, x, t, o, weights)
   end
   operands.check_classes(what, x, t)
   operands.check_eps(what, o.eps)
-  local p, truth, factor, list = classes(x, t, o, weights)
+  local p, truth, factor, list = classes(what, x, t, o, weights)
   local I, P, T = sums(p, truth, factor)
   local score
   if o.alpha then
@@ -96,7 +96,7 @@ local function generalized_dice(x, t, o)
   o = options(what, o, known_options { eps = 1e-5 })
   local weights = check(what, x, t, o)
   operands.check_eps(what, o.eps, true)
-  local p, truth, factor, list = classes(x, t, o, weights)
+  local p, truth, factor, list = classes(what, x, t, o, weights)
   local I, P, T = sums(p, truth, factor)
   T = op.stop(T)
   local there = op.gt(T, op.constant(T, { value = 0 }))
@@ -122,7 +122,7 @@ local function focal_tversky(x, t, o)
   operands.check_number(what, "gamma", o.gamma, 0.1, 10)
   for _, key in ipairs { "alpha", "beta" } do operands.check_number(what, key, o[key], 0, 1e6) end
   operands.check_eps(what, o.eps)
-  local p, truth, factor, list = classes(x, t, o, weights)
+  local p, truth, factor, list = classes(what, x, t, o, weights)
   local I, P, T = sums(p, truth, factor)
   local score = ratio(I + o.eps, I + o.alpha * (P - I) + o.beta * (T - I) + o.eps)
   local off = 1 - score
@@ -178,7 +178,7 @@ local function cldice(x, t, o)
     fail("usage", "%s: the prediction must have positions, (N,C,H,W) or (N,C,D,H,W), got %s", what,
          tostring(x))
   end
-  local p, truth, factor, list = classes(x, t, o, weights)
+  local p, truth, factor, list = classes(what, x, t, o, weights)
   if factor then p, truth = p * factor, truth * factor end
   local of_p, of_truth = skeleton(p, o.steps), skeleton(truth, o.steps)
   local sum = operands.per_sample

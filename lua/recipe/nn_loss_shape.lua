@@ -50,7 +50,8 @@ local function hausdorff_loss(x, t, distance, o)
   operands.check_number(what, "alpha", o.alpha, 0.1, 4)
   operands.check_ignore(what, o.ignore)
   local p, phi, weights = operands_of(what, x, distance, o)
-  local truth, mask = operands.one_hot(x, t, o.ignore), operands.counted(t, o.ignore, o.mask)
+  local truth = operands.one_hot(what, x, t, o)
+  local mask = operands.counted(t, o.ignore, o.mask)
   if p.c < x.c then
     truth = operands.foreground(truth)
     if mask and mask.c > 1 then mask = operands.foreground(mask) end

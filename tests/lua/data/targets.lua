@@ -88,6 +88,20 @@ t.test("classes that the output has no channel for", function()
   refused({ CHANNELS = 2 }, 2,
           '"mask" has classes 0..2, but cross_entropy takes 0 and 1: the output has 2 channels')
   refused({ CHANNELS = 2, LOSS = "nn.dice_loss(y, truth)" }, 2, "dice_loss takes 0 and 1")
+  for loss, options in pairs {
+    softmax_focal = "", topk_cross_entropy = "", generalized_dice = "", focal_tversky = "",
+    cldice = "", lovasz_softmax = "", cross_entropy = ", { class_weights = { 1, 2 } }",
+    dice_loss = ", { per = 'sample', class_weights = { 1, 2 } }",
+    tversky = ", { per = 'sample', class_weights = { 1, 2 } }",
+  } do
+    local call = "nn." .. loss .. "(y, truth" .. options .. ")"
+    refused({ CHANNELS = 2, LOSS = call }, 2, loss .. " takes 0 and 1: the output has 2 channels")
+    -- a loss that the recipe does not use
+    trains { LOSS = "(function() local _ = nn." .. loss .. "(nn.conv(x, 2, 1), truth" .. options
+             .. ") return nn.cross_entropy(y, truth) end)()" }
+  end
+  refused({ CHANNELS = 1, LOSS = "nn.lovasz_hinge(y, truth)" }, 2, "lovasz_hinge takes 0 and 1")
+  trains { CHANNELS = 2, LOSS = "nn.softmax_focal(y, truth, { ignore = 2 })" }
   refused({ LOSS = "nn.mse(y, nn.conv(truth, 3, 1))", CHANNELS = 3, METRICS =
             "{ dice = metric.dice(nn.conv(x, 1, 1), truth) }" }, 2, "the metric takes 0 and 1")
   -- the class number that is ignored
