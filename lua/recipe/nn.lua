@@ -460,7 +460,8 @@ end
 
 local made = { layer = layer, param = param, init_of = init_of, positive = positive,
                values_of = values_of, dropout = M.dropout, spatial_dropout = M.spatial_dropout,
-               batch_norm = M.batch_norm, layer_norm = M.layer_norm }
+               batch_norm = M.batch_norm, layer_norm = M.layer_norm,
+               frozen = function() return scope.frozen end }
 for name, f in pairs(sequences(made)) do M[name] = f end
 for name, f in pairs(embeddings(made)) do M[name] = f end
 made.global_pool = M.global_pool

@@ -9,7 +9,7 @@ local op, options, none, fail = core.op, util.options, util.none, util.fail
 local M = {}
 
 -- Functions of nn.lua: layer(kind, name), param(name, shape, rank, init), init_of(name, fan_in,
--- fan_out), positive(what, v), dropout(x, p).
+-- fan_out), positive(what, v), dropout(x, p), frozen().
 local made
 
 -- Checks the lengths of sequences: one number a sample (rank 0, one channel), for positions along
@@ -141,7 +141,7 @@ function M.attention(x, o)
   local w_out = tensor(".out_proj.weight", { c, c }, 0, made.init_of("default", c, c))
   local b_out = o.bias and tensor(".out_proj.bias", { c }, -1, made.init_of("zero")) or nil
   local y = op.attention(op.linear(x, w_in, b_in, { name = name .. ".in_proj" }), o.lengths,
-                         { heads = heads, p = o.dropout, name = name })
+                         { heads = heads, p = made.frozen() and 0 or o.dropout, name = name })
   y = op.linear(y, w_out, b_out, { name = name .. ".out_proj" })
   -- with a bias the values beyond the lengths are not 0
   return o.lengths and op.mask_length(y, o.lengths) or y

@@ -489,6 +489,33 @@ t.test("a frozen network is neither trained nor changed", function()
            "frozen must be true or false, got yes")
 end)
 
+t.test("dropout in a frozen scope does nothing", function()
+  local x, names = input { 2, 4, 6 }, { "attention", "lstm", "dropout", "spatial_dropout" }
+  local function layers(p)
+    return {
+      attention = nn.attention(x, { dropout = p }),
+      lstm = nn.lstm(x, 3, { layers = 2, dropout = p }),
+      dropout = nn.dropout(x, p), spatial_dropout = nn.spatial_dropout(x, p),
+    }
+  end
+  local outputs, loss = {}, nil
+  for _, frozen in ipairs { true, false } do
+    local o, scope = { frozen = frozen, share = true }, "dropout" .. tostring(frozen)
+    local with = nn.scope(scope, function() return layers(0.5) end, o)
+    local without = nn.scope(scope, function() return layers(0) end, o)
+    for _, name in ipairs(names) do
+      outputs[name .. tostring(frozen)] = nn.mse(with[name], without[name])
+      loss = (loss or 0) + seg.mean(with[name] * nn.param("one" .. name .. tostring(frozen), { 1 }))
+    end
+  end
+  local step = seg.step { loss = loss, outputs = outputs, optim = optim.sgd { lr = 0 } }
+  local _, found = step:run { [x.name] = filled({ 2, 4, 6 }, function(i) return number(1, i) end) }
+  for _, name in ipairs(names) do
+    t.equal(found[name .. "true"]:get(), 0, name .. ", frozen")
+    t.check(found[name .. "false"]:get() > 1e-4, "%s drops nothing out", name)
+  end
+end)
+
 -- Kendall's sum for L1 = 2 (regression), L2 = 3 (classification), s = 0.5: value and d/ds.
 t.test("losses weighted by learnt uncertainties", function()
   local one = input { 1, 1, 2 }
