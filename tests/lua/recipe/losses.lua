@@ -455,6 +455,20 @@ t.test("weights of an element are factors", function()
   end
 end)
 
+t.test("no gradient flows to target, mask and weight", function()
+  each_loss(function(name, f, c)
+    local b = new_batch({ 2, c, 4, 5 }, logit)
+    local y = b:add(filled({ 2, 1, 4, 5 }, function(i) return number(2, i) * 2 // 1 end))
+    local o, learnt = {}, "learnt" .. name .. c
+    local p = nn.param(learnt, { 1 }, { init = 1 })
+    o.mask = p * (y * 0 + 1)
+    if not name:find "cldice" and not name:find "lovasz" then o.weight = p * (y + 1) end
+    local loss = f(b.x, y * p, o) + 0 * seg.mean(p)
+    b:run(loss, "ref")
+    t.equal(b.step:gradients()[learnt]:get(1), 0, name)
+  end)
+end)
+
 t.test("class weights count up to a factor, equal ones not at all", function()
   local function run(weights_of)
     local b = new_batch({ 2, 3, 4, 5 }, logit)
