@@ -469,6 +469,28 @@ t.test("no gradient flows to target, mask and weight", function()
   end)
 end)
 
+t.test("many classes, vectors and sequences", function()
+  for _, shape in ipairs { { 4, 40 }, { 2, 40, 7 }, { 2, 3, 9 }, { 4, 2 } } do
+    local b = new_batch(shape, logit)
+    local y, equal = classes(b, shape[2]), {}
+    for i = 1, shape[2] do equal[i] = 2 end
+    local want, grad = b:run(nn.cross_entropy(b.x, y), "ref")
+    for name, loss in pairs {
+      softmax_focal = nn.softmax_focal(b.x, y, { gamma = 0, class_weights = equal }),
+      cross_entropy = nn.cross_entropy(b.x, y, { class_weights = equal }),
+      topk = #shape > 2 and nn.topk_cross_entropy(b.x, y, { share = 1 }) or nil,
+    } do
+      local got, own = b:run(loss, "ref")
+      t.near(got, want, 1e-6, name)
+      for i, v in ipairs(grad) do t.near(own[i], v, 1e-7, name .. ": gradient") end
+    end
+    local per_sample = nn.dice_loss(b.x, y, { per = "sample" })
+    t.near(b:run(nn.dice_loss(b.x, y, { per = "sample", class_weights = equal }), "ref"),
+           b:run(per_sample, "ref"), 1e-6, "dice_loss")
+    check_finite("generalized_dice", b:run(nn.generalized_dice(b.x, y), "cpu"))
+  end
+end)
+
 t.test("class weights count up to a factor, equal ones not at all", function()
   local function run(weights_of)
     local b = new_batch({ 2, 3, 4, 5 }, logit)
