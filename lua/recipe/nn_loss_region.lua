@@ -44,7 +44,7 @@ local function classes(what, x, t, o, weights)
   if o.weight then factor = factor and factor * o.weight or o.weight end
   if factor and factor.kind ~= "input" then factor = op.stop(factor) end
   if x.c == 1 or o.background then return p, truth, factor, weights end
-  if factor and factor.c > 1 then factor = operands.foreground(factor) end
+  if factor and factor.c == x.c then factor = operands.foreground(factor) end
   weights = weights and table.move(weights, 2, #weights, 1, {})
   return operands.foreground(p), operands.foreground(truth), factor, weights
 end

@@ -54,7 +54,7 @@ local function hausdorff_loss(x, t, distance, o)
   local mask = operands.counted(t, o.ignore, o.mask)
   if p.c < x.c then
     truth = operands.foreground(truth)
-    if mask and mask.c > 1 then mask = operands.foreground(mask) end
+    if mask and mask.c == x.c then mask = operands.foreground(mask) end
   end
   local e = p - truth
   return operands.mean_of_channels(e * e * op.abs(phi) ^ o.alpha, weights, mask, o.weight)

@@ -420,7 +420,38 @@ t.test("ignored elements are those of a mask", function()
     local same_value, same_grad = b:run(f(b.x, target(0), { mask = counts }), "ref")
     t.near(value, same_value, 1e-9, name)
     for i, v in ipairs(grad) do t.near(v, same_grad[i], 1e-9, name .. ": gradient") end
+    -- and together with another mask
+    local other = b:add(filled({ 2, 1, 4, 5 }, function(i) return i % 3 == 0 and 0 or 1 end))
+    value = b:run(f(b.x, target(IGNORE), { ignore = IGNORE, mask = other }), "ref")
+    t.near(value, b:run(f(b.x, target(0), { mask = counts * other }), "ref"), 1e-9, name)
+    t.check(math.abs(value - same_value) > 1e-6, "%s: the mask changes nothing", name)
   end)
+end)
+
+-- The loss of a channel alone is that with a mask of this channel.
+t.test("class weights of maps of distances weigh channels", function()
+  local b = new_batch({ 2, 3, 4, 5 }, logit)
+  local y = classes(b, 3)
+  local map = distances(b, list_of(b.arrays[y.name]), { 1, 2 })
+  local one = b:add(filled({ 2, 1, 4, 5 }, function() return 1 end))
+  local none = one * 0
+  for name, f in pairs {
+    boundary_loss = function(o) return nn.boundary_loss(b.x, map, o) end,
+    hausdorff_loss = function(o) return nn.hausdorff_loss(b.x, y, map, o) end,
+  } do
+    local first = b:run(f { mask = one .. none }, "ref")
+    local second = b:run(f { mask = none .. one }, "ref")
+    t.near(b:run(f { class_weights = { 7, 1, 3 } }, "ref"), (first + 3 * second) / 4, 1e-5, name)
+  end
+end)
+
+t.test("the smallest share of positions is one of each sample", function()
+  local b = new_batch({ 3, 2, 4, 5 }, logit)
+  local y = classes(b, 2)
+  local first, second = nn.slice(b.x, { c = { 1, 1 } }), nn.slice(b.x, { c = { 2, 1 } })
+  local each = seg.logsumexp(b.x, { axes = { "c" }, keep = true }) - seg.where(y, second, first)
+  t.near(b:run(nn.topk_cross_entropy(b.x, y, { share = 1e-6 }), "ref"),
+         b:run(seg.mean(seg.max(each, { axes = { "h", "w" } })), "ref"), 1e-6)
 end)
 
 t.test("overlap losses of a batch are the mean of those of its samples", function()
