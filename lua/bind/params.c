@@ -89,6 +89,34 @@ static int l_set(lua_State *L)
     return 0;
 }
 
+/* s:blend(name, from, keep): parameter `name` becomes keep times itself plus
+ * 1 - keep times that of the session `from`, computed in double on the host;
+ * keep 0 copies it. */
+static int l_blend(lua_State *L)
+{
+    Params *p = session_params(check_session(L, 1));
+    const char *name = luaL_checkstring(L, 2);
+    Params *q = session_params(check_session(L, 3));
+    const double keep = check_number(L, 4, "keep");
+    const int i = params_find(p, name), k = params_find(q, name);
+    if (i < 0 || k < 0)
+        raise_usage(L, "%s network has no parameter \"%s\"",
+                    i < 0 ? "the" : "the other", name);
+    if (!dims_equal(p->list[i].dim, q->list[k].dim))
+        raise_usage(
+            L, "parameter \"%s\" has another shape in the other network", name);
+    const size_t n = (size_t)numel(p->list[i].dim);
+    double *own = lua_newuserdatauv(L, n * sizeof *own, 0);
+    double *from = lua_newuserdatauv(L, n * sizeof *from, 0);
+    if (!params_read(p, i, PARAM_VALUE, 0, own) ||
+        !params_read(q, k, PARAM_VALUE, 0, from))
+        return raise_error(L);
+    for (size_t at = 0; at < n && keep != 0; at++)
+        from[at] = keep * own[at] + (1 - keep) * from[at];
+    if (!params_write(p, i, PARAM_VALUE, 0, from)) return raise_error(L);
+    return 0;
+}
+
 /* The root of the sum of squares of n numbers, each divided by `by`. */
 static double norm_of(const double *v, int64_t n, double by)
 {
@@ -129,10 +157,8 @@ static int l_norms(lua_State *L)
 
 void bind_params(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"params", l_params},
-                                       {"get", l_get},
-                                       {"set", l_set},
-                                       {"param_norms", l_norms},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"params", l_params}, {"get", l_get},           {"set", l_set},
+        {"blend", l_blend},   {"param_norms", l_norms}, {NULL, NULL}};
     new_type(L, "seg.session", methods, NULL);
 }

@@ -223,6 +223,16 @@ function M.open(recipe, set, train)
   return { set = set, pipeline = pipeline, names = names, loader = loader, train = train }
 end
 
+-- Opens a set for a loop of a script (epoch.lua), without a recipe. -> { names=, loader= }
+function M.open_alone(set)
+  local names, pipeline = fields_of(set), set:pipeline(opening())
+  for _, bad in ipairs(pipeline:bad()) do
+    show.aside("%s: left out: %s", set.part or "data", bad.reason)
+  end
+  say_doubts(set, pipeline)
+  return { names = names, loader = loader_of(set, pipeline, true) }
+end
+
 -- Keeps the samples of an opened set on the device of `session` if --device_dataset and the free
 -- memory allow it; the device then makes the same batches. Prints the decision. -> whether the
 -- device makes the batches. train: for training. was: the decision of the resumed run, or nil.

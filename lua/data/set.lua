@@ -469,6 +469,9 @@ function Set:pipeline(o)
   end)
 end
 
+-- The batches of epoch `number` (from 1) as arrays by field, for a loop of a script: epoch.lua.
+function Set:epoch(number) return require("seg.data.epoch").iterate(self, number) end
+
 -- The number of samples in a batch.
 function Set:batch_size()
   local size = self.batch.size or 1

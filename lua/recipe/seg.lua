@@ -128,6 +128,39 @@ function Model:set(name, array)
   self.session:set(check_text("set: the name of a parameter", name), "value", array)
 end
 
+local Step -- below
+
+-- other:follow(step, decay = 0, match = nil): parameters and running statistics with names that
+-- both have (and that the Lua pattern `match` finds) become decay times themselves plus 1 - decay
+-- times those of `from`, a step or a model: an exponential moving average; 0 copies them. Computed
+-- in double on the host. -> their number
+function Model:follow(from, decay, match)
+  local kind = getmetatable(from)
+  if kind ~= Model and kind ~= Step then
+    fail("usage", "follow: wanted a result of seg.step or seg.model, got %s", type(from))
+  end
+  decay = decay or 0
+  if math.type(decay) == nil or not (decay >= 0 and decay <= 1) then
+    fail("usage", "follow: decay must be a number from 0 to 1, got %s", tostring(decay))
+  end
+  if match ~= nil and (type(match) ~= "string" or not pcall(string.find, "", match)) then
+    fail("usage", "follow: match must be a Lua pattern of names of parameters, got %s",
+         tostring(match))
+  end
+  local there, count = from:parameters(), 0
+  for _, p in ipairs(self.session:params()) do
+    if there[p.name] and (not match or p.name:find(match)) then
+      self.session:blend(p.name, from.session, decay)
+      count = count + 1
+    end
+  end
+  if count == 0 then
+    fail("usage", "follow: the networks share no parameter%s; nn.scope with share = true, or equal "
+         .. "names, make parameters the same", match and " that " .. match .. " matches" or "")
+  end
+  return count
+end
+
 -- Opens the network in a checkpoint, or in a file of Model:save: m:run{name = array} -> {name =
 -- array}; m:inputs() and m:outputs() -> {name = shape of one sample}.
 function seg.open(path, o)
@@ -135,9 +168,17 @@ function seg.open(path, o)
   return core.open(check_text("seg.open: the path", path), o.device, o.threads)
 end
 
-local Step = { load = load_weights, parameters = Model.parameters, get = Model.get,
-               set = Model.set }
+Step = { load = load_weights, parameters = Model.parameters, get = Model.get, set = Model.set,
+         follow = Model.follow }
 Step.__index = Step
+
+-- Checks `norm`, a limit for the norm of all gradients.
+local function check_norm(what, norm)
+  if math.type(norm) == nil or not (norm >= 0) then
+    fail("usage", "%s must be a number >= 0, got %s", what, tostring(norm))
+  end
+  return norm
+end
 
 -- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, winograd=, seed=,
 -- recompute=, fuse=}; recompute: the limit of the arena, as "2G"; values beyond it are recomputed;
@@ -151,9 +192,7 @@ function seg.step(o)
   end
   if type(o.outputs) ~= "table" then fail("usage", "seg.step: outputs must be name = node") end
   if o.loss == nil then fail("usage", "seg.step: loss is missing") end
-  if math.type(o.clip_norm) == nil or not (o.clip_norm >= 0) then
-    fail("usage", "seg.step: clip_norm must be a number >= 0, got %s", tostring(o.clip_norm))
-  end
+  check_norm("seg.step: clip_norm", o.clip_norm)
   local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
                                  precision = o.precision, winograd = o.winograd,
                                  threads = o.threads, seed = o.seed,
@@ -169,8 +208,13 @@ function seg.step(o)
   end
   group.apply(session, o.optim)
   local clip = o.clip_norm > 0 and o.clip_norm or o.optim.clip_norm
-  return setmetatable({ session = session, outputs = o.outputs, lr = o.optim.lr, clip = clip },
-                      Step)
+  return setmetatable({ session = session, outputs = o.outputs, lr = o.optim.lr,
+                        clip_norm = clip }, Step)
+end
+
+-- Clips the gradients of the next runs to this norm of all together; 0: no clipping.
+function Step:clip(norm)
+  self.clip_norm = check_norm("clip: the norm", norm)
 end
 
 -- Runs one forward in training mode, backward, clipping and update. `lr` among the inputs overrides
@@ -184,7 +228,10 @@ function Step:run(inputs)
   for k, v in pairs(inputs) do
     if k == "lr" then lr = v else feeds[k] = v end
   end
-  local loss, norm, applied = self.session:step(feeds, { lr = lr, clip = self.clip })
+  if math.type(lr) == nil or not (lr >= 0 and lr < math.huge) then
+    fail("usage", "run: lr must be a number >= 0, got %s", tostring(lr))
+  end
+  local loss, norm, applied = self.session:step(feeds, { lr = lr, clip = self.clip_norm })
   self.grad_norm, self.applied = norm, applied
   return loss, read_all(self.session, self.outputs)
 end

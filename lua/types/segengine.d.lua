@@ -707,6 +707,14 @@ function model:get(name) end
 ---@param value seg.array
 function model:set(name, value) end
 
+---Parameters and running statistics that both networks have become decay x own + (1 - decay) x those of `from`: an
+---exponential moving average, or with 0 a copy. Computed in double on the host, so on a GPU it waits for the step.
+---@param from seg.step|seg.model
+---@param decay? number = 0
+---@param match? string Lua pattern on names of parameters
+---@return integer count of the tensors that followed
+function model:follow(from, decay, match) end
+
 ---@class seg.opened
 local opened = {}
 
@@ -757,6 +765,10 @@ function seg.step(o) end
 ---@return number loss before the update
 ---@return table<string, seg.array> outputs
 function step:run(inputs) end
+
+---Clips the gradients of the next runs to this norm of all together.
+---@param norm number 0: none
+function step:clip(norm) end
 
 ---Gradients of the last run, before clipping and decay.
 ---@return table<string, seg.array>

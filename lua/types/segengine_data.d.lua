@@ -496,6 +496,12 @@ function set:augment(o) end
 ---@return seg.set
 function set:batches(o) end
 
+---For a loop of a script: `for batch, number, batches in set:epoch(n)` gives the batches of epoch n of a training run
+---with the same set, `--seed` and `--batch`, as arrays by field. `--workers` threads make them ahead.
+---@param number integer from 1
+---@return function iterator gives arrays by field, the number of the batch from 1, and that of all
+function set:epoch(number) end
+
 -- Functions as steps ----------------------------------------------------------
 
 ---`change` runs on every case, `vary` on every training sample; both take the fields by name.
