@@ -92,7 +92,7 @@ function M.open_log(path)
   early = {}
 end
 
--- Called at every progress of the work, for the watch of hooks.lua; or nil.
+-- Called at every progress of the work, for the watch of commands.lua; or nil.
 M.on_progress = nil
 
 -- Called equally often, and may raise: state.lua checks the folder of the run; or nil.

@@ -311,6 +311,25 @@ static int l_extents(lua_State *L)
     return 4;
 }
 
+/* v:array(rank) -> array (C,D,H,W), (C,H,W) or (C,W) of rank 3, 2 or 1, the
+ * same numbers in user order */
+static int l_array(lua_State *L)
+{
+    const Volume *v = check_volume(L, 1);
+    const int rank = (int)check_int(L, 2, "rank", 1, 3);
+    int64_t shape[2 + RANK_MAX];
+    Tensor t = v->voxels;
+    if (t.type != F32) raise_usage(L, "an array is made of f32 voxels");
+    if ((rank < 3 && t.dim.d != 1) || (rank < 2 && t.dim.h != 1))
+        raise_usage(L,
+                    "a volume of %d slices and %d rows has more axes than %d",
+                    (int)t.dim.d, (int)t.dim.h, rank);
+    t.rank = rank;
+    const int axes = dims_to_user(t.dim, rank, shape);
+    tensor_to_user(&t, push_array(L, axes - 1, shape + 1)->data);
+    return 1;
+}
+
 /* v:view("axial") -> volume: v's own voxels with its axes permuted and flipped
  * so that d counts the slices of that plane of the patient, and a slice has
  * radiological orientation (volume_grid_plane) */
@@ -385,6 +404,7 @@ void bind_volume(lua_State *L)
                                       {"stats", l_stats},
                                       {"slice", l_slice},
                                       {"extents", l_extents},
+                                      {"array", l_array},
                                       {"view", l_view},
                                       {"along", l_along},
                                       {"values", l_values},

@@ -128,6 +128,9 @@ for _, name in ipairs { "hd95", "hd", "assd", "surface_dice", "volume_error", "d
                         "dose_score" } do
   M[name] = function(...) return require("seg.evaluate.metric_volume")[name](...) end
 end
+for _, name in ipairs { "mean", "case" } do
+  M[name] = function(...) return require("seg.evaluate.metric_own")[name](...) end
+end
 M.loss_parts = require("seg.evaluate.loss_parts").make
 for _, name in ipairs { "geodesic", "groups" } do
   M[name] = function(...) return require("seg.evaluate.metric_number")[name](...) end

@@ -112,17 +112,41 @@ end
 -- Whether this set has patches, which overlap or leave voxels out.
 local function has_patches(set) return set and util.step(rawget(set, "steps") or "", "patches") end
 
+-- Checks that the nodes of metric `name` that are stitched to whole cases have the size of samples.
+local function check_size(r, name, m)
+  for _, node in ipairs(M.of_case(m)) do
+    local fits, image = false, nil
+    for _, input in ipairs(r.inputs) do
+      if input.rank > 0 then
+        image = image or input
+        fits = fits or input.rank == node.rank and input.d == node.d and input.h == node.h
+          and input.w == node.w
+      end
+    end
+    if not fits then
+      fail("usage", 'seg.recipe: metric "%s" is measured on whole cases, and %s of %s has another '
+           .. "size than %s; resize it, or give its mean as a metric: metrics = { %s = node }",
+           name, tostring(node), node.where, image and tostring(image) or "an image", name)
+    end
+  end
+end
+
 -- Called when the recipe is declared: sets the nodes that cases are stitched from, and the metrics
 -- that are measured at the end of every epoch.
 function M.settle(r)
-  for _, m in pairs(r.metrics) do
+  local parts = has_patches(r.valid) or has_patches(r.test) or r.predict.threshold == "valid"
+  for _, name in ipairs(util.sorted_keys(r.metrics)) do
+    local m = r.metrics[name]
+    m.called = name
     if m.logits and m.way ~= "numbers" then m.output = M.probability(r, m.logits) end
+    local stitched = m.way == "volume" or m.way ~= "numbers" and m.output and parts
+    if stitched then check_size(r, name, m) end
   end
   local drawn = has_patches(r.valid) and has_patches(r.valid):find("at=grid", 1, true) == nil
   local best = r.best and r.metrics[r.best[1]]
-  if best and best.better then
+  if best then
     best.when = "epoch"
-    if best.better ~= r.best[2] then
+    if best.better and best.better ~= r.best[2] then
       fail("usage", 'seg.recipe: best = { "%s", "%s" }: of %s %s is better; write { "%s", "%s" }',
            r.best[1], r.best[2], best.kind, best.better == "max" and "more" or "less", r.best[1],
            best.better)

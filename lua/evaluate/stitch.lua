@@ -29,6 +29,17 @@ function Case:volume(node)
   return self.volumes[id]
 end
 
+-- The numbers of a node for the case as an array (C,D,H,W), without D of pictures.
+function Case:array(node) return self:volume(node):array(self.pipeline:facts(self.item).rank) end
+
+-- The edges of a voxel in mm by axis, as many as the array has: { d, h, w }.
+function Case:spacing(node)
+  local whd, out = measure.spacing(self:volume(node)), {}
+  local rank = self.pipeline:facts(self.item).rank
+  for axis = 1, rank do out[axis] = whd[rank + 1 - axis] end
+  return out
+end
+
 -- The arguments of core.measure for a metric.
 function Case:measured(m)
   return { prediction = self:volume(m.output), truth = self:volume(m.target),

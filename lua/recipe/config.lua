@@ -109,6 +109,9 @@ local QUICK_EPOCHS = 5
 -- line.
 M.values, M.preset, M.presets, M.declared, M.given = nil, nil, {}, {}, {}
 
+-- The batch that the script declares, itself or in the preset; nil: it declares none.
+M.own_batch = nil
+
 -- Values that the program has replaced by its choice for this machine, as they were asked for, by
 -- key. A resumed run, perhaps on another machine, chooses again.
 M.asked = {}
@@ -406,6 +409,7 @@ function M.config(defaults)
   M.presets = defaults.presets or {}
   for k, v in pairs(preset_values(M.preset, flags.preset)) do values[k] = v end
   if M.presets[M.preset] == nil then M.preset = nil end
+  M.own_batch = (defaults.batch or (M.presets[M.preset] or {}).batch) and values.batch
 
   M.runs = values.out -- the folder of runs, also for commands that use --out differently
   M.notes, M.undeclared = {}, {}

@@ -4,9 +4,11 @@ local core = require "seg.core"
 local budget = require "seg.train.budget"
 local config = require "seg.recipe.config"
 local group = require "seg.recipe.group"
+local hooks = require "seg.train.hooks"
 local loss_parts = require "seg.evaluate.loss_parts"
 local metrics = require "seg.evaluate.metric_base"
 local optim = require "seg.recipe.optim"
+local own = require "seg.evaluate.metric_own"
 local tidy = require "seg.predict.tidy"
 local transfer = require "seg.train.transfer"
 local ranks = require "seg.train.ranks"
@@ -24,14 +26,17 @@ local known = {
   inputs = none, outputs = none, loss = none, train = none, valid = none, test = none,
   optim = none, schedule = none, metrics = {}, best = none, epochs = none, predict = {},
   accumulate = 1, frozen = {}, ema = 0, swa = none, stop = none, init = none, phases = none,
-  loss_parts = none, clusters = none,
+  loss_parts = none, clusters = none, steps_per_epoch = none, valid_every = 1, lr_scale = none,
+  on_batch = none, on_epoch = none, on_valid = none, on_save = none,
 }
 
 -- Fields that a phase may override; all others are the recipe's.
 local known_phase = { name = none, from = "last" }
 for _, field in ipairs { "inputs", "outputs", "loss", "train", "valid", "test", "optim",
                          "schedule", "metrics", "best", "epochs", "accumulate", "frozen", "ema",
-                         "swa", "stop", "init", "loss_parts", "clusters" } do
+                         "swa", "stop", "init", "loss_parts", "clusters", "steps_per_epoch",
+                         "valid_every", "lr_scale", "on_batch", "on_epoch", "on_valid",
+                         "on_save" } do
   known_phase[field] = none
 end
 
@@ -92,7 +97,7 @@ local checks = {
   schedule = function(v) return type(v.rate) == "function" end,
   metrics = function(v)
     for name, m in pairs(v) do
-      local made = type(m) == "table" and (m.way or is_node(m.node))
+      local made = is_node(m) or type(m) == "table" and type(m.kind) == "string" and m.way
       if type(name) ~= "string" or not made then
         return false, string.format("%s = a %s", tostring(name), type(m))
       end
@@ -111,7 +116,7 @@ checks.valid, checks.test = checks.train, checks.train
 local wanted = {
   inputs = "a list of input nodes", train = "a data set", valid = "a data set",
   test = "a data set", optim = "an optimiser of seg.optim", schedule = "a schedule of seg.optim",
-  metrics = "a table name = metric of seg.metric", best = 'a pair as {"dice", "max"}',
+  metrics = "a table name = metric of seg.metric, or a node", best = 'a pair as {"dice", "max"}',
   predict = "a table", frozen = "a list of names of layers or parameters",
 }
 
@@ -198,7 +203,7 @@ local function check_fields(r)
            got or "another table")
     end
   end
-  for _, field in ipairs { "epochs", "accumulate" } do
+  for _, field in ipairs { "epochs", "accumulate", "steps_per_epoch", "valid_every" } do
     local v = r[field]
     if v ~= nil and (math.type(v) ~= "integer" or v < 1) then
       fail("usage", "seg.recipe: %s must be a whole number >= 1, got %s", field, tostring(v))
@@ -249,6 +254,29 @@ local function check_ranks(r)
   end
 end
 
+-- Checks `lr_scale`: "batch", or { batch = of the given rate }. It becomes the table.
+local function check_lr_scale(r)
+  local o = r.lr_scale
+  if o == nil then return end
+  if o == "batch" then
+    local batch = config.own_batch
+    if math.type(batch) ~= "integer" then
+      fail("usage", 'seg.recipe: lr_scale = "batch" compares with the batch of seg.config, which '
+           .. "%s; write lr_scale = { batch = N }, with the batch for which the rate was chosen",
+           batch and 'is "auto"' or "this script does not declare")
+    end
+    o = { batch = batch }
+  elseif type(o) ~= "table" then
+    fail("usage", 'seg.recipe: lr_scale must be "batch" or { batch = N }, got %s', tostring(o))
+  end
+  o = util.options("seg.recipe: lr_scale", o, { batch = none })
+  if math.type(o.batch) ~= "integer" or o.batch < 1 or o.batch > 1 << 30 then
+    fail("usage", "seg.recipe: lr_scale: batch must be a whole number from 1 to %d, got %s",
+         1 << 30, tostring(o.batch))
+  end
+  r.lr_scale = o
+end
+
 -- Checks `clusters`. The rounds begin after the epochs with the last weights, so options that
 -- choose or average weights have no effect.
 local function check_clusters(r)
@@ -278,6 +306,7 @@ local function check(r)
     if r[field] == nil then fail("usage", "seg.recipe: %s is missing", field) end
   end
   check_fields(r)
+  r.metrics, r.valid_every = own.of_nodes(r.metrics), r.valid_every or 1
   check_predict(r.predict)
   check_outputs(r)
   check_output(r)
@@ -301,6 +330,8 @@ local function check(r)
                                            table.unpack(r.schedule.monitor, 1, 2))
   end
   if r.stop then r.stop = early_stopping.check_stop(r) end
+  hooks.check(r)
+  check_lr_scale(r)
   transfer.check(r.init)
   check_clusters(r)
   -- required here, because average.lua requires evaluate, which requires this file
@@ -332,6 +363,7 @@ local function read_phases(r, list)
       fail("usage", 'seg.recipe: phases[%d]: from = "best", but the phase before has no valid set '
            .. 'to choose the best', i)
     end
+    if not phase.valid then phase.on_valid = o.on_valid or nil end
     -- weights of a file are for the first phase, unless the phase names its own
     if i > 1 then phase.init = o.init end
     phases[i] = check(phase)
@@ -353,13 +385,33 @@ function M.recipe(o)
   return r
 end
 
+-- The samples of a step.
+local function step_size(r) return r.train:batch_size() * r.accumulate end
+
+-- The learning rate that the schedule begins with: that of the optimiser, with lr_scale times
+-- samples of a step / samples of a step for which it was chosen (Goyal et al. 2017).
+function M.lr(r)
+  if not r.lr_scale then return r.optim.lr end
+  return r.optim.lr * (step_size(r) / r.lr_scale.batch)
+end
+
+-- What lr_scale does, as a sentence; nil if it does nothing.
+function M.lr_note(r)
+  local is, was = M.lr(r), r.optim.lr
+  if is == was then return nil end
+  return string.format("lr_scale: the rate is %s = %s x %d / %d, samples of a step / those it was "
+                       .. "chosen for; this suits SGD with a warmup, and is often too much for "
+                       .. "Adam: lr_range measures it", util.number(is), util.number(was),
+                       step_size(r), r.lr_scale.batch)
+end
+
 -- The learning rate of the update that batch `number` (from 0) of the `batches` of an epoch (from
 -- 1) belongs to. It depends only on the position, so that a skipped step delays nothing, and on the
 -- memory of the schedule.
 function M.rate(r, epoch, number, batches, state)
   local each = math.ceil(batches / r.accumulate)
   if r.swa and r.swa.lr and epoch >= r.swa.from then return r.swa.lr end
-  return r.schedule.rate(r.optim.lr, epoch, r.epochs, {
+  return r.schedule.rate(M.lr(r), epoch, r.epochs, {
     step = (epoch - 1) * each + number // r.accumulate + 1, steps = r.epochs * each,
     state = state })
 end

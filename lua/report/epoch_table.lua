@@ -48,6 +48,18 @@ function M.open(folder, columns, epochs)
   return csv
 end
 
+-- Adds these columns at the end, as far as they are missing; earlier rows have no cells there.
+function Csv:widen(names)
+  local have = {}
+  for _, name in ipairs(self.columns) do have[name] = true end
+  for _, name in ipairs(names) do
+    if not have[name] then
+      self.columns[#self.columns + 1] = name
+      self.head = self.head .. "," .. name
+    end
+  end
+end
+
 -- Rewrites the whole file: it is small, and so it is never incomplete.
 function Csv:write()
   core.sys.write(self.path, self.head .. "\n" .. table.concat(self.rows, "\n")

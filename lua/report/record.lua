@@ -7,16 +7,17 @@
 
 local core = require "seg.core"
 local average = require "seg.train.average"
+local commands = require "seg.train.commands"
 local config = require "seg.recipe.config"
 local evaluate = require "seg.evaluate.evaluate"
 local gpu_usage = require "seg.train.gpu_usage"
-local hooks = require "seg.train.hooks"
 local manifest = require "seg.report.manifest"
 local grad_norms = require "seg.train.grad_norms"
 local opened = require "seg.data.opened"
 local page = require "seg.report.page"
 local picture = require "seg.report.picture"
 local plans = require "seg.inspect.plan"
+local recipes = require "seg.recipe.recipe"
 local report = require "seg.report.report"
 local samples = require "seg.train.samples"
 local saving = require "seg.train.saving"
@@ -60,7 +61,7 @@ function M.open(run)
   rec.events = try(tfevents.open, run.folder, run.state.epoch)
   rec.samples = try(samples.open, run, run.state.epoch)
   rec.norms = run.values.grad_norms and try(grad_norms.open, run.folder, run.state.epoch) or nil
-  rec.watch = hooks.watch(run)
+  rec.watch = commands.watch(run)
   rec.watch.say()
   return rec
 end
@@ -137,7 +138,7 @@ function Record:facts()
            epochs = run.epochs, version = core.version, parameters = f.trained,
            data = data_facts(run), network = train, arena = math.max(train.bytes, eval.bytes),
            param_bytes = train.param_bytes,
-           optimiser = string.format("%s, %s", r.optim.kind, util.number(r.optim.lr)),
+           optimiser = string.format("%s, %s", r.optim.kind, util.number(recipes.lr(r))),
            settings = settings_of(run), classes = self.samples and self.samples.classes,
            device = show.processor(f) }
 end
@@ -205,7 +206,7 @@ function Record:validated()
   local run, result = self.run, self.run.result
   if not result or not next(run.recipe.metrics) then return nil end
   local _, json = evaluate.summary(run.recipe, result, run.data.valid.pipeline, run.hash)
-  return { part = "valid", epoch = run.state.epoch, metrics = json.metrics, cases = json.cases,
+  return { part = "valid", epoch = run.result_epoch, metrics = json.metrics, cases = json.cases,
            wrong = json.classified and (json.wrong or {}), best = run.recipe.best }
 end
 
@@ -374,10 +375,10 @@ local function note_end(run, ok, code)
   end
   -- a mistake on the command line is read by the user at once
   if kind == "usage" then return end
-  local facts = hooks.facts(run, "finish")
+  local facts = commands.facts(run, "finish")
   facts.state, facts.kind, facts.reason = state, kind, rec and rec.reason
   facts.code = ok and code or stopped and 128 + stopped or nil
-  try(hooks.tell, run, "on_finish", facts)
+  try(commands.tell, run, "on_finish", facts)
 end
 
 -- Ends the command: raises its error again, or returns its exit code.

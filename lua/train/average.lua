@@ -53,8 +53,11 @@ end
 function M.with(run, f)
   if run.recipe.ema == 0 then return f() end
   run.session:swap()
-  local result = f()
-  run.session:swap()
+  local ok, result = pcall(f)
+  -- after a failed device the swap fails too, and its error says less
+  local back, why = pcall(run.session.swap, run.session)
+  if not ok then error(result, 0) end
+  if not back then error(why, 0) end
   return result
 end
 

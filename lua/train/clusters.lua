@@ -209,7 +209,7 @@ end
 -- Runs one round. Returns true if another round follows, false if it was the last, nil if a signal
 -- stopped it.
 local function work(run, c, round)
-  local v, lr = run.values, run.recipe.optim.lr
+  local v, lr = run.values, recipes.lr(run.recipe)
   local points, place, truth = embed(run, c)
   if not points then return nil end
   check_vectors(points, round)

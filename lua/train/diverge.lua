@@ -5,7 +5,8 @@
 -- replay.safetensors for the command replay. The third such step in a row ends the run.
 
 local core = require "seg.core"
-local hooks = require "seg.train.hooks"
+local commands = require "seg.train.commands"
+local epoch_steps = require "seg.train.epoch_steps"
 local not_finite = require "seg.train.not_finite"
 local opened = require "seg.data.opened"
 local ranks = require "seg.train.ranks"
@@ -43,9 +44,9 @@ end
 local function blame(run, part)
   local session, loader = run.session, run.data.train.loader
   if run.ahead == 0 then return session:blame() end
-  loader:seek(run.state.epoch, part.number)
+  epoch_steps.seek(run, part.number)
   local what, found = session:blame(opened.feeds(loader:next(), run.names, run.recipe))
-  loader:seek(run.state.epoch, run.queued)
+  epoch_steps.seek(run, run.queued)
   return what, found
 end
 
@@ -108,9 +109,9 @@ function M.bad_step(run, part, loss, norm)
     end
   end
   run.record:bad_step(string.format("%s: %s is not finite", where, what))
-  local told = hooks.facts(run, "nan")
+  local told = commands.facts(run, "nan")
   for key, value in pairs(facts) do told[key] = value end
-  if ranks.writes() then hooks.tell(run, "on_nan", told) end
+  if ranks.writes() then commands.tell(run, "on_nan", told) end
   if s.bad >= M.BAD_STEPS then
     fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
          .. "lower the learning rate or clip gradients (clip_norm), and look at the cases "

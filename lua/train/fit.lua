@@ -18,11 +18,14 @@ local devices = require "seg.train.device"
 local diverge = require "seg.train.diverge"
 local done = require "seg.report.done"
 local epoch_line = require "seg.train.epoch_line"
+local epoch_steps = require "seg.train.epoch_steps"
 local epoch_table = require "seg.report.epoch_table"
 local evaluate = require "seg.evaluate.evaluate"
 local footprint = require "seg.train.footprint"
 local gpu_usage = require "seg.train.gpu_usage"
+local hooks = require "seg.train.hooks"
 local loss_parts = require "seg.evaluate.loss_parts"
+local metric_own = require "seg.evaluate.metric_own"
 local metrics = require "seg.evaluate.metric_base"
 local not_finite = require "seg.train.not_finite"
 local opened = require "seg.data.opened"
@@ -58,17 +61,24 @@ end
 
 -- One epoch -------------------------------------------------------------------
 
--- The learning rate of the update that batch `number` of the epoch's `batches` belongs to.
+-- The learning rate of the update that batch `number` of the epoch's `batches` belongs to, unless
+-- on_batch sets another.
 local function rate(run, number, batches)
   local s = run.state
+  local set = s.hooks.numbers.next_lr
+  if set then return set end
   return recipes.rate(run.recipe, s.epoch - s.first + 1, number, batches, s.schedule)
 end
 
--- Queues batch `number` of the epoch, which has `batches`. -> the record of the batch for collect()
-local function queue(run, number, batches)
+-- Queues batch `number` of the epoch, which has `batches`. -> the record of the batch for
+-- collect(), nil if on_batch failed. drain: as in hooks.batch
+local function queue(run, number, batches, drain)
   local r, group = run.recipe, number % run.recipe.accumulate
   local last = group == r.accumulate - 1 or number == batches - 1
-  local batch, lr = run.data.train.loader:next(), rate(run, number, batches)
+  if group == 0 then run.lr = hooks.batch(run, number, rate(run, number, batches), drain) end
+  local lr = run.lr
+  if not lr then return nil end
+  local batch = run.data.train.loader:next()
   run.session:shard(batch.first, batch.idle)
   run.session:queue(opened.feeds(batch, run.names, r), {
     lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
@@ -87,6 +97,7 @@ local function collect(run, parts, wait)
   local loss, norm, applied, overflow = run.session:collect(wait)
   if not loss then return false end
   local part = table.remove(parts, 1)
+  if run.recipe.on_batch then s.hooks.numbers.loss = loss end
   -- with accumulation only the last batch reports whether the step was applied
   local counts = (applied or not part.last) and loss == loss and math.abs(loss) < math.huge
   run.tally:part(part.own, counts)
@@ -114,7 +125,7 @@ end
 -- end of a step.
 local function train_epoch(run)
   local s, r, part = run.state, run.recipe, run.data.train
-  local batches, samples = part.loader:batches()
+  local batches, samples = epoch_steps.count(run)
   local label = string.format("epoch %d/%d", s.epoch + 1, run.epochs)
   local started, seen_before = sys.clock(), s.seen
   local facts = run.session:facts()
@@ -127,17 +138,25 @@ local function train_epoch(run)
   run.copied, run.updated, run.made = facts.copy_s, facts.update_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- batches under way; steps among them
   local function limit(under_way) return has_steps(run, under_way) end
+  -- whether on_batch ends the training with the steps so far, `number` batches
+  local function ended(number) return s.hooks.numbers.ended and number % r.accumulate == 0 end
+  local function drain()
+    while #parts > 0 do collect(run, parts, true) end
+    steps = 0
+  end
   run.session:kept() -- discards values left by an evaluation
   run.tally = tally.new(r)
-  part.loader:seek(s.epoch, s.batch)
+  epoch_steps.seek(run, s.batch)
   run.queued = s.batch
   local cut = false
-  while s.batch < batches and not cut do
+  while s.batch < batches and not cut and not (#parts == 0 and ended(s.batch)) do
     local between = #parts == 0 or parts[#parts].last
-    local stop = between and #parts > 0 and (ranks.stopped() or limit(steps))
+    local stop = between and #parts > 0 and (ranks.stopped() or limit(steps)) or ended(run.queued)
     if run.queued < batches and not stop then
-      parts[#parts + 1] = queue(run, run.queued, batches)
-      if parts[#parts].last then steps = steps + 1 end
+      local queued = queue(run, run.queued, batches, drain)
+      parts[#parts + 1] = queued
+      stop = not queued
+      if queued and queued.last then steps = steps + 1 end
     end
     while #parts > 0 do
       local was_last, must = parts[1].last, stop or #parts > run.ahead or run.queued == batches
@@ -151,8 +170,8 @@ local function train_epoch(run)
              string.format("loss %.4f", s.loss_sum / math.max(s.seen, 1)))
     progress.note(run, "train", s.epoch + 1, s.batch, batches, s.seen - seen_before,
                   samples - seen_before, started)
-    local ended = s.batch % r.accumulate == 0 or s.batch == batches
-    cut = #parts == 0 and ended and (ranks.stopped() or limit(0))
+    local whole = s.batch % r.accumulate == 0 or s.batch == batches
+    cut = #parts == 0 and whole and (run.hook_failed or ranks.stopped() or limit(0))
   end
   show.bar_done()
   run.tally:fold(run.session, s.tally)
@@ -198,15 +217,18 @@ local function say_parts(run)
 end
 
 -- Updates the state from the finished epoch: averages, the memory of the schedule, early stopping.
-local function look_back(run, values)
+-- An epoch without validation is none for those that watch a value of it.
+local function look_back(run, values, validated)
   local s, r = run.state, run.recipe
   local epoch = s.epoch - s.first
   average.epoch(run, epoch)
-  if r.schedule.observe then
+  local function seen(watch) return validated or watch.name == "train_loss" end
+  if r.schedule.observe and seen(r.schedule_watch) then
     local w = r.schedule_watch
-    r.schedule.observe(s.schedule, values[w.name], w.mode, r.optim.lr)
+    r.schedule.observe(s.schedule, values[w.name], w.mode, recipes.lr(r))
   end
-  if r.stop and early_stopping.stop(s, r.stop, values) and epoch < r.epochs then
+  if r.stop and seen(r.stop.watch) and early_stopping.stop(s, r.stop, values)
+    and epoch < r.epochs then
     s.ended = true
     show.line("%s has not become better for %s: the %s ends after epoch %d", r.stop.watch.name,
               util.plural(r.stop.patience, "epoch"), run.phases[2] and "phase" or "training",
@@ -214,12 +236,33 @@ local function look_back(run, values)
   end
 end
 
--- Ends an epoch: validates, logs and saves.
+-- Whether the epoch at hand is validated: every valid_every epochs of a phase, and the last.
+local function is_validated(run)
+  local s, r = run.state, run.recipe
+  local epoch = s.epoch - s.first + 1
+  return run.data.valid and (epoch % r.valid_every == 0 or epoch == r.epochs
+                             or s.hooks.numbers.ended) and true or false
+end
+
+-- Validates with the average, if there is one. -> result; nil: a function of the recipe failed
+local function validate(run)
+  local d = run.data.valid
+  local ok, result = pcall(average.with, run, function()
+    return pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, "validate",
+                    { metrics = metrics.by_epoch(run.recipe) })
+  end)
+  if ok then return result end
+  if not metric_own.failed(result) then error(result, 0) end
+  run.hook_failed = result
+end
+
+-- Ends an epoch: validates, logs and saves. Returns false if a signal or the failure of a function
+-- of the recipe stopped it; the epoch then has not ended.
 local function end_epoch(run, started)
   state.check_folder(run, true)
   local s, r = run.state, run.recipe
-  local batches = run.data.train.loader:batches()
-  local lr = rate(run, batches - 1, batches)
+  local batches = epoch_steps.count(run)
+  local lr = s.hooks.numbers.lr or rate(run, s.batch - 1, batches)
   local row = { epoch = s.epoch + 1, step = run.session:facts().count, lr = lr,
                 train_loss = s.seen > 0 and s.loss_sum / s.seen or 0 / 0,
                 phase = run.phases[2] and s.phase }
@@ -236,15 +279,12 @@ local function end_epoch(run, started)
   local facts = run.session:facts()
   row.copy_s, row.update_s = facts.copy_s - run.copied, facts.update_s - run.updated
   local values = { train_loss = row.train_loss }
-  if run.data.valid then
-    local d = run.data.valid
+  local validated = is_validated(run)
+  if validated then
     progress.note(run, "validate", s.epoch + 1, batches, batches, 1, 1, started)
-    local result = average.with(run, function()
-      return pass.run(run.session, r, d.pipeline, d.loader, run.names, "validate",
-                      { metrics = metrics.by_epoch(r) })
-    end)
-    if ranks.stopped() then return false end
-    run.result = result
+    local result = validate(run)
+    if not result or ranks.stopped() then return false end
+    run.result, run.result_epoch = result, s.epoch + 1
     not_finite.say_epoch(run, result)
     row.valid_loss, values.loss = result.loss, result.loss
     for name, m in pairs(result.metrics) do
@@ -254,14 +294,17 @@ local function end_epoch(run, started)
     for name, v in pairs(result.parts) do row["valid_" .. name] = v end
   end
   row.valid_s = sys.clock() - started - seconds
-  if run.data.valid then traces.mark("validate", started + seconds) end
+  if validated then traces.mark("validate", started + seconds) end
+  local fine, stops = hooks.epoch(run, row, validated and run.result, tallied)
+  if not fine then return false end
   s.epoch, s.batch, s.seen, s.loss_sum, s.tally = s.epoch + 1, 0, 0, 0.0, {}
   progress.clear(run)
   -- without a validation set no epoch is the best
   local value = values[r.best[1]] or 0 / 0
   local bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0
   local best = early_stopping.take_best(s, value, bad, r.best[2])
-  look_back(run, values)
+  look_back(run, values, validated)
+  s.ended, s.hooks.numbers.ended = s.ended or stops or s.hooks.numbers.ended ~= nil, nil
   ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
              "machines that compute differently cannot train together; set one SEG_ISA for all")
   try(run.csv.add, run.csv, row)
@@ -327,13 +370,15 @@ local function banner(run, weights)
             util.thousands(facts.trained), util.bytes(facts.param_bytes))
   show.line("%sseed %d, %s, batch %d, %s %s",
             config.preset and "preset " .. config.preset .. ", " or "", v.seed,
-            util.plural(run.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
+            util.plural(run.epochs, "epoch"), v.batch, r.optim.kind, util.number(recipes.lr(r)))
   if run.phases[2] then phase.describe(run) end
+  local scaled = recipes.lr_note(r)
+  if scaled then show.line("note: %s", scaled) end
   if weights then show.line("weights: %s", weights) end
   local share = math.ceil(r.train:batch_size() / ranks.count)
   local recompute = budget.describe(plans.plan(r, share, true, { session = run.session }))
   if recompute then show.line("recompute: %s", recompute) end
-  local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
+  local warning = r.schedule.warning and r.schedule.warning(recipes.lr(r), r.epochs)
   if warning then show.line("note: %s", warning) end
   if ranks.count > 1 then
     show.line("ranks: %d by %s, batch norm over %s%s", ranks.count, ranks.via,
@@ -357,7 +402,7 @@ end
 -- updates of an epoch is not known yet.
 local function check_schedule(r)
   for epoch = 1, r.epochs do
-    local lr = r.schedule.rate(r.optim.lr, epoch, r.epochs, {
+    local lr = r.schedule.rate(recipes.lr(r), epoch, r.epochs, {
       step = epoch, steps = r.epochs, state = r.schedule.start and r.schedule.start() })
     if math.type(lr) == nil or not (lr >= 0 and lr < math.huge) then
       fail("usage", "schedule %s: the rate of epoch %d is %s, wanted a number >= 0",
@@ -452,6 +497,7 @@ local function train_phase(run)
       progress.clear(run)
       saving.save(run, { "checkpoint_last" })
       saving.finish(run)
+      hooks.raise(run)
       if limit then return with_steps(run) end
       local signal, called = ranks.stopped()
       show.line("%s: saved at epoch %d, batch %d; continue with --resume %s", called, s.epoch + 1,
@@ -550,6 +596,7 @@ local function work(run, resume)
     if bad[1] then run_folder.write_left_out(run.folder, bad) end
     run.csv = epoch_table.open(run.folder, gpu_usage.columns(run, csv_columns(run.phases)),
                                run.state.epoch)
+    run.csv:widen(run.state.hooks.columns)
     run.record = record.open(run)
   end
   -- a folder that cannot be written fails here, before the first epoch

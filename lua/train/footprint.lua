@@ -10,6 +10,7 @@ local core = require "seg.core"
 local budget = require "seg.train.budget"
 local config = require "seg.recipe.config"
 local devices = require "seg.train.device"
+local epoch_steps = require "seg.train.epoch_steps"
 local ranks = require "seg.train.ranks"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -173,6 +174,7 @@ end
 -- of whole cases.
 local function stitched(r, d)
   local base, seen, channels, voxels = require "seg.evaluate.metric_base", {}, 0, 0
+  local arrays = 0 -- channels of the arrays that functions of metric.case get
   local facts = d.pipeline:facts(1)
   for _, m in pairs(r.metrics) do
     if m.way == "volume" or (m.output and facts.patches and not facts.drawn) then
@@ -181,13 +183,14 @@ local function stitched(r, d)
         if not seen[id] then seen[id], channels = true, channels + node.c end
       end
     end
+    if m.kind == "case" then arrays = arrays + m.output.c + m.target.c end
   end
   if channels == 0 then return 0 end
   for item = 1, #d.pipeline:cases() do
     voxels = math.max(voxels, d.pipeline:facts(item).voxels)
   end
   -- summed scores, predictions, and ground truth
-  return 4 * voxels * (2 * channels + 1)
+  return 4 * voxels * (2 * channels + 1 + arrays)
 end
 
 -- Bytes of the largest sample of a set, all its fields.
@@ -213,7 +216,7 @@ local function snapshots(run)
   if not ranks.writes() or run.saving.in_place then return 0 end
   if v.until_epoch > 0 then epochs = math.min(epochs, v.until_epoch) end
   if v.steps > 0 then
-    local batches = run.data.train.loader:batches()
+    local batches = epoch_steps.count(run)
     epochs = math.min(epochs, v.steps // math.ceil(batches / run.recipe.accumulate))
   end
   local count = math.max(0, math.min(epochs - s.epoch, run.saving.most))

@@ -193,7 +193,12 @@ function M.command(r, name)
   if steepest then
     print(string.format("the loss falls most steeply at %.2g%s", steepest, tenth
                         and string.format(", a tenth of where it is least is %.2g", tenth) or ""))
-    print(string.format("suggested: lr = %.2g", math.min(steepest, tenth or steepest)))
+    local lr = math.min(steepest, tenth or steepest)
+    print(string.format("suggested: lr = %.2g", lr))
+    if r.lr_scale then
+      print(string.format("with lr_scale: lr = %.2g in the recipe",
+                          lr * r.optim.lr / recipes.lr(r)))
+    end
   else
     print("the loss does not fall at any of these rates; try others (--from, --to), more --steps")
   end

@@ -104,7 +104,12 @@ local function number_sample(user, item, values, i)
   for k, x in pairs(list or {}) do
     case.list[k], case.counts[k] = (case.list[k] or 0) + x, (case.counts[k] or 0) + 1
   end
-  if record then user.records[#user.records + 1] = { item = item, record = record } end
+  local last = user.records[#user.records]
+  if record and user.m.merge and last and last.item == item then
+    user.m.merge(last.record, record)
+  elseif record then
+    user.records[#user.records + 1] = { item = item, record = record }
+  end
 end
 
 -- Measures a case that was stitched.

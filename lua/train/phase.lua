@@ -193,7 +193,7 @@ local function describe(run)
   local s, r = run.state, run.recipe
   show.line("phase %d of %d%s: %s from epoch %d, %s %s", s.phase, #run.phases,
             r.name and " (" .. r.name .. ")" or "", util.plural(r.epochs, "epoch"), s.first + 1,
-            r.optim.kind, util.number(r.optim.lr))
+            r.optim.kind, util.number(recipes.lr(r)))
 end
 
 -- Moves to the next phase and writes its first checkpoint. Returns false if there is none.

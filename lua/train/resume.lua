@@ -5,6 +5,7 @@ local aliases = require "seg.aliases"
 local core = require "seg.core"
 local config = require "seg.recipe.config"
 local ranks = require "seg.train.ranks"
+local recipes = require "seg.recipe.recipe"
 local run_folder = require "seg.report.run"
 local show = require "seg.show"
 local state = require "seg.train.state"
@@ -50,7 +51,7 @@ end
 -- schedule that depends on its memory (plateau) does not use the number of epochs.
 local function spans(r, was, is)
   local function rate(epoch, epochs)
-    local ok, lr = pcall(r.schedule.rate, r.optim.lr, epoch, epochs,
+    local ok, lr = pcall(r.schedule.rate, recipes.lr(r), epoch, epochs,
                          { step = epoch, steps = epochs })
     return ok and lr
   end

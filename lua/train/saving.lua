@@ -7,6 +7,7 @@
 -- not of an epoch, is on the disk when the call returns.
 
 local core = require "seg.core"
+local hooks = require "seg.train.hooks"
 local ranks = require "seg.train.ranks"
 local show = require "seg.show"
 local state = require "seg.train.state"
@@ -199,6 +200,7 @@ local function settle(run, job)
     if not job.of_epoch then return end
     show.line("saved epoch %d", job.epoch)
     if has_numbered(job.names) then prune(run) end
+    hooks.saved(run, job.epoch, paths_of(run, job.names))
     return
   end
   w.lost = w.lost + 1

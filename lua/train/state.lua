@@ -1,11 +1,12 @@
 -- state.lua -- the state of a run in checkpoints, for resuming.
 --
 -- The checkpoint holds everything that decides the next number: weights, moments, averages, step
--- count, phase, epoch, position in the epoch, sums of the epoch so far, the best value, and the
--- memory of plateau and stop.
+-- count, phase, epoch, position in the epoch, sums of the epoch so far, the best value, the memory
+-- of plateau and stop, and the state of hooks.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
+local hooks = require "seg.train.hooks"
 local likeness = require "seg.data.likeness"
 local ranks = require "seg.train.ranks"
 local reading = require "seg.data.reading"
@@ -22,7 +23,7 @@ local LOOK_S = 0.5 -- between two checks of the run's folder
 -- count because their values were not finite; best_bad: the number in the best epoch.
 function M.new()
   local s = { phase = 1, epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0, tally = {},
-              not_finite = 0 }
+              not_finite = 0, hooks = hooks.new() }
   M.begin_phase(s)
   return s
 end
@@ -35,6 +36,7 @@ function M.begin_phase(s)
   s.stop_best, s.stop_wait = nil, 0
   s.swa, s.schedule, s.ended = 0, nil, false
   s.round, s.clustered = 0, false
+  s.hooks.numbers = {}
 end
 
 -- {bad = 1, best = 0.5} as "bad=1 best=0.5", and back.
@@ -74,6 +76,7 @@ end
 function M.metadata(run)
   local s, texts = run.state, data_texts(run)
   local text, outputs = recipes.network(run.recipe)
+  local hook_state, hook_numbers = hooks.metadata(s.hooks)
   return {
     recipe = run.name, recipe_text = run.text, graph = text, outputs = outputs,
     config = config.print(config.values, config.fixed),
@@ -95,6 +98,7 @@ function M.metadata(run)
     average = M.average_text(run.recipe), ranks = ranks.text(),
     not_finite = s.not_finite > 0 and tostring(s.not_finite) or nil,
     best_bad = s.best_bad > 0 and tostring(s.best_bad) or nil,
+    hook_state = hook_state, hook_numbers = hook_numbers,
   }
 end
 
@@ -119,6 +123,7 @@ function M.restore(run, meta)
   s.best_bad = math.tointeger(tonumber(meta.best_bad or 0))
   s.round, s.clustered = math.tointeger(tonumber(meta.round or 0)), meta.clustered == "1"
   s.ended, s.swa = meta.ended == "1", math.tointeger(tonumber(meta.swa or 0))
+  s.hooks = hooks.restore(meta.hook_state, meta.hook_numbers)
   if meta.schedule and s.schedule then s.schedule = read_table(meta.schedule) end
 end
 

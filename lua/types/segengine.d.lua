@@ -59,11 +59,14 @@ function seg.numbers(key, list, count) end
 ---@field valid? seg.set
 ---@field test? seg.set
 ---@field schedule? seg.schedule = optim.constant
----@field metrics? table<string, seg.metric.one> metrics by name
+---@field metrics? table<string, seg.metric.one|seg.node> metrics by name; of a node the mean over samples
 ---@field loss_parts? seg.metric.loss_parts terms of the loss that each epoch also reports
 ---@field best? { [1]: string, [2]: "max"|"min" } = { "loss", "min" }; chooses the best epoch, also by a metric
 ---@field epochs? integer = cfg.epochs
+---@field steps_per_epoch? integer updates of an epoch; default: one pass over the set
+---@field valid_every? integer = 1; epochs between validations; the last epoch is validated too
 ---@field accumulate? integer = 1; batches in one update
+---@field lr_scale? "batch"|{ batch: integer } multiplies the rate by samples of a step / batch; "batch": that of seg.config without the command line
 ---@field frozen? string[] names of layers or parameters that are not trained
 ---@field ema? number = 0; decay of the moving average of weights; 0: none
 ---@field swa? { from?: number, lr?: number } stochastic weight averaging from an epoch (below 1: a share of all) at a constant rate
@@ -71,6 +74,10 @@ function seg.numbers(key, list, count) end
 ---@field init? seg.recipe.init initial weights
 ---@field phases? seg.recipe.phase[] stages with their own loss, data or optimiser
 ---@field clusters? seg.clusters rounds of clustering at the end
+---@field on_batch? fun(at: seg.hook.batch) called before each training step
+---@field on_valid? fun(at: seg.hook.valid) after each validation
+---@field on_epoch? fun(at: seg.hook.epoch) after each epoch
+---@field on_save? fun(at: seg.hook.save) when the checkpoint of an epoch is on the disk
 ---@field predict? seg.recipe.predict
 
 ---Declares the recipe; the program then executes the command of the command line. A script without
@@ -494,7 +501,7 @@ function nn.overlap(x, t, o) end
 
 ---@class seg.metric.one
 ---@field kind string
----@field way? "counts"|"volume"|"numbers" how it is measured; metric.lua says more
+---@field way "counts"|"volume"|"numbers" how it is measured; metric.lua says more
 ---@field better? "max"|"min"
 ---@field unit? string
 ---@field when? "epoch"|"end"
@@ -555,6 +562,11 @@ function nn.overlap(x, t, o) end
 ---For `loss_parts` of a recipe.
 ---@class seg.metric.loss_parts
 
+---@class seg.metric.own
+---@field when? "epoch"|"end" = "epoch"
+---@field better? "max"|"min" printed in summaries; `best` must agree
+---@field unit? string = ""; printed
+
 ---@alias seg.metric.make fun(x: seg.node, t: seg.node, o?: seg.metric.options): seg.metric.one
 ---@alias seg.metric.distance fun(x: seg.node, t: seg.node, o?: seg.metric.surface): seg.metric.one
 ---@alias seg.metric.count fun(x: seg.node, t: seg.node, o?: seg.metric.counts): seg.metric.one
@@ -579,6 +591,8 @@ function nn.overlap(x, t, o) end
 ---@field dose_score fun(x: seg.node, t: seg.node, o?: seg.metric.dose_score): seg.metric.one of OpenKBP, Gy
 ---@field dvh_score fun(x: seg.node, t: seg.node, o: seg.metric.dvh_score): seg.metric.one of OpenKBP, Gy
 ---@field loss_parts fun(x: seg.node, t: seg.node, o?: seg.metric.parts): seg.metric.loss_parts for `loss_parts` of a recipe with one channel of logits, without mask and weight: `bce`, `dice_fg` (mean Dice loss of samples with foreground) and `dice_empty` (of samples without), on train and valid
+---@field mean fun(x: seg.node, o?: seg.metric.own): seg.metric.one of a node of any size: mean over samples, each counted once; of a loss the mean over batches by their samples
+---@field case fun(x: seg.node, t: seg.node, f: fun(x: seg.array, t: seg.array, spacing: number[], used?: boolean[]): number, o?: seg.metric.own): seg.metric.one a function of prediction and truth of a whole case, (C,D,H,W), its voxel's edges in mm by axis, and whether the set has each slice (nil: all); NaN: the case has no value. Options: `metric.own`
 ---@field summary fun(values: number[], owners?: string[]): table mean, median, sd, n, low, high
 ---@field interval fun(n: integer, owners?: string[], f: fun(places: integer[]): number?): number? bootstrap interval of f over patients
 

@@ -172,17 +172,89 @@ function optim.product(list) end
 ---@field test? seg.set|false
 ---@field optim? seg.optimiser
 ---@field schedule? seg.schedule
----@field metrics? table<string, seg.metric.one>
+---@field metrics? table<string, seg.metric.one|seg.node>
 ---@field loss_parts? seg.metric.loss_parts
 ---@field best? { [1]: string, [2]: "max"|"min" }
 ---@field epochs? integer
+---@field steps_per_epoch? integer
+---@field valid_every? integer
 ---@field accumulate? integer
+---@field lr_scale? "batch"|{ batch: integer }
 ---@field frozen? string[]
 ---@field ema? number
 ---@field swa? { from?: number, lr?: number }
 ---@field stop? { patience?: integer, min_delta?: number, monitor?: string, mode?: "max"|"min" }
 ---@field init? seg.recipe.init
 ---@field clusters? seg.clusters
+---@field on_batch? fun(at: seg.hook.batch)
+---@field on_valid? fun(at: seg.hook.valid)
+---@field on_epoch? fun(at: seg.hook.epoch)
+---@field on_save? fun(at: seg.hook.save)
+
+-- Hooks -----------------------------------------------------------------------
+
+---Functions of a recipe that training calls with a table `at`, which is valid during the call
+---([training.md](training.md#hooks)). The commands `--on_finish`, `--on_nan` and `--on_stall` are programs of the shell
+---instead.
+
+---@class seg.hook.any
+---@field epoch integer from 1
+---@field epochs integer
+---@field batches integer of the epoch
+---@field step integer of the phase, from 1; on_valid, on_epoch: the last
+---@field phase integer
+---@field run string the run's folder
+---@field state table numbers, texts, booleans and tables of these; kept in checkpoints
+local at = {}
+
+---Ends the training, or the phase, after this step or epoch.
+---@param reason? string for the log
+function at:stop(reason) end
+
+---Names, shapes and whether trained.
+---@return table<string, { name: string, shape: integer[], trained: boolean }>
+function at:parameters() end
+
+---A parameter; waits for the steps under way.
+---@param name string
+---@return seg.array
+function at:get(name) end
+
+---@param name string
+---@param value seg.array
+function at:set(name, value) end
+
+---In on_batch: the loss of the step before, nil before the first. It waits for the steps under way.
+---@return number? loss
+function at:loss() end
+
+---In on_valid and on_epoch: a cell of metrics.csv and TensorBoard in the row of this epoch.
+---@param name string letters, digits and _
+---@param value number
+function at:column(name, value) end
+
+---@class seg.hook.batch: seg.hook.any
+---@field batch integer from 1
+---@field lr number of this step; may be set
+
+---@class seg.hook.epoch: seg.hook.any
+---@field lr number of the last step; set: of all steps of the next epoch
+---@field train_loss number
+---@field train table<string, number> metrics of training batches
+---@field valid_loss? number nil: not validated
+---@field metrics table<string, number> of valid
+---@field best? number of the epochs before
+---@field best_epoch? integer
+---@field seconds number of training
+
+---@class seg.hook.valid: seg.hook.epoch
+---@field cases table<string, number[]> values of each metric by case
+
+---@class seg.hook.save
+---@field epoch integer
+---@field epochs integer
+---@field run string
+---@field files string[] its names on the disk
 
 -- Search ----------------------------------------------------------------------
 

@@ -136,5 +136,24 @@ t.test("the snippets of guide and reference can be run", function()
   t.check(count >= 14, "the pages have %d snippets", count)
 end)
 
+-- Copied as they are: a reader's first run of them.
+t.test("the scripts of extend can be run", function()
+  local count = 0
+  for block in t.read("docs/extend.md"):gmatch("```lua\n(local seg.-)```") do
+    count = count + 1
+    t.write(folder .. "/own.lua", block)
+    local code, said = t.program("own.lua", "cd " .. folder .. " && ")
+    t.check(code == 0, "docs/extend.md: %s\n%s", said, block)
+    if block:find("seg.recipe", 1, true) then
+      t.check(said:find("apart [mm] per case", 1, true) and said:find("certain of all cases", 1,
+                                                                      true), said)
+    else
+      t.check(said:find("\n2\t0%.") or said:find("\n2\t1%."), said)
+      t.check(seg.open(folder .. "/teacher.safetensors"):outputs().loss ~= nil)
+    end
+  end
+  t.equal(count, 2, "scripts in extend.md")
+end)
+
 remove()
 t.finish()

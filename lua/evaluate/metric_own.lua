@@ -1,0 +1,123 @@
+-- metric_own.lua -- metrics of a recipe's own: the mean of a node, and a function of a case.
+
+local core = require "seg.core"
+local base = require "seg.evaluate.metric_base"
+local elementwise = require "seg.recipe.elementwise"
+local util = require "seg.util"
+
+local fail, is_node = util.fail, util.is_node
+local M = {}
+
+local SPACE = { { "w" }, { "h", "w" }, { "d", "h", "w" } }
+
+-- The options when, better and unit of both.
+local function options(what, o)
+  o = util.options("metric." .. what, o, { when = "epoch", better = util.none, unit = "" })
+  base.word(what, "when", o.when, { "epoch", "end" })
+  if o.better ~= nil then base.word(what, "better", o.better, { "max", "min" }) end
+  if type(o.unit) ~= "string" then
+    fail("usage", "metric.%s: unit must be a text, got %s", what, type(o.unit))
+  end
+  return o
+end
+
+-- The mean of each sample of a node (N,C,...) as (N,1); of a node without inputs, and of a loss,
+-- one number for the batch.
+local function by_sample(node)
+  if node.rank == -2 then return node, true end
+  if node.rank < 0 or not ("\n" .. core.graph_text { node }):find("\ninput ", 1, true) then
+    return elementwise.mean(node), true
+  end
+  if node.rank > 0 then node = elementwise.mean(node, { axes = SPACE[node.rank] }) end
+  return elementwise.mean(node, { axes = { "c" }, keep = true }), false
+end
+
+-- metric.mean(node, {when="epoch", better=, unit=""}): the mean over all samples, each counted
+-- once; a node may have any size. A loss, one number a batch, counts with the samples of the batch.
+function M.mean(node, o)
+  if not is_node(node) then
+    fail("usage", "metric.mean: wanted a node of the network, got %s", type(node))
+  end
+  o = options("mean", o)
+  local read, whole = by_sample(node)
+  local m = { kind = "mean", way = "numbers", better = o.better, when = o.when, unit = o.unit,
+              word = "number", read = { read },
+              rule = whole and "mean over batches by their samples" or "mean over samples" }
+  -- a batch has no value by case
+  function m.sample(rows)
+    local v = rows[1][1]
+    return not whole and v or nil, {}, { sum = v, n = 1 }
+  end
+  function m.merge(into, record) into.sum, into.n = into.sum + record.sum, into.n + record.n end
+  function m.total(records)
+    local sum, n = 0.0, 0
+    for _, r in ipairs(records) do sum, n = sum + r.sum, n + r.n end
+    return n > 0 and sum / n or nil, {}
+  end
+  return m
+end
+
+-- The metrics of a recipe with metric.mean for each node.
+function M.of_nodes(list)
+  local out = {}
+  for name, m in pairs(list) do out[name] = is_node(m) and M.mean(m) or m end
+  return out
+end
+
+-- The text of the last failure of a function.
+local last
+
+-- Whether this error is the failure of a function of metric.case.
+function M.failed(why) return why ~= nil and why == last end
+
+local function refuse(fmt, ...)
+  last = string.format(fmt, ...)
+  core.sys.raise("failure", last, true)
+end
+
+local LONG = 600 -- bytes of a message
+
+-- The value of f for a case, nil for NaN.
+local function call(m, f, case)
+  local info = debug.getinfo(f, "S")
+  local place = string.format("%s:%d: ", info.short_src, info.linedefined)
+  local of = string.format('metric "%s", case %d of %d', m.called or m.kind, case.item,
+                           #case.pipeline:cases())
+  local ok, v = pcall(f, case:array(m.output), case:array(m.target), case:spacing(m.output),
+                      case.used)
+  if not ok then
+    local why = type(v) == "string" and v:sub(1, LONG)
+      or string.format("an error that is a %s, not a text", type(v))
+    refuse("%s%s (%s)", why:match("^[^\n]-:%d+: ") and "" or place, why, of)
+  end
+  if math.type(v) == nil or math.abs(v) == math.huge then
+    refuse("%s%s: the function returned %s, wanted a number (NaN, 0 / 0: the case has no value)",
+           place, of, type(v) == "number" and tostring(v) or "a " .. type(v))
+  end
+  return v == v and v or nil
+end
+
+-- metric.case(prediction, truth, f, {when="epoch", better=, unit=""}): the mean over cases of
+-- f(prediction, truth, spacing, used): arrays of the whole case, (C,D,H,W) of volumes, and the
+-- spacing in mm by axis, { d, h, w }; used: for each slice whether the set has it, nil: it has all.
+function M.case(prediction, truth, f, o)
+  base.check_nodes("case", "prediction and truth", prediction or false, truth or false)
+  if type(f) ~= "function" then
+    fail("usage", "metric.case: wanted a function of prediction, truth and spacing, got %s",
+         type(f))
+  end
+  o = options("case", o)
+  for i, node in ipairs { prediction, truth } do
+    if node.rank < 1 then
+      fail("usage", "metric.case: %s has no axes of an image (%s); the mean of a node is "
+           .. "metric.mean", i == 1 and "prediction" or "truth", tostring(node))
+    end
+  end
+  local m = { kind = "case", way = "volume", better = o.better, when = o.when, unit = o.unit,
+              word = "channel", output = prediction, target = truth, threshold = 0.5,
+              rule = "a function of the case" }
+  function m.measure(case) return call(m, f, case), {} end
+  return m
+end
+
+return M
