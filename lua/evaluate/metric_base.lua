@@ -151,6 +151,7 @@ function M.settle(r)
            r.best[1], r.best[2], best.kind, best.better == "max" and "more" or "less", r.best[1],
            best.better)
     end
+    best.better = r.best[2] -- of a metric that does not know
   end
   for _, name in ipairs(drawn and util.sorted_keys(r.metrics) or {}) do
     local m = r.metrics[name]

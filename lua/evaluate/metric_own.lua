@@ -43,9 +43,10 @@ function M.mean(node, o)
   local m = { kind = "mean", way = "numbers", better = o.better, when = o.when, unit = o.unit,
               word = "number", read = { read },
               rule = whole and "mean over batches by their samples" or "mean over samples" }
-  -- a batch has no value by case
+  -- a batch has no value by case, and none at all if one of its samples is not finite
   function m.sample(rows)
     local v = rows[1][1]
+    if not (math.abs(v) < math.huge) then return nil, {} end
     return not whole and v or nil, {}, { sum = v, n = 1 }
   end
   function m.merge(into, record) into.sum, into.n = into.sum + record.sum, into.n + record.n end
@@ -55,13 +56,6 @@ function M.mean(node, o)
     return n > 0 and sum / n or nil, {}
   end
   return m
-end
-
--- The metrics of a recipe with metric.mean for each node.
-function M.of_nodes(list)
-  local out = {}
-  for name, m in pairs(list) do out[name] = is_node(m) and M.mean(m) or m end
-  return out
 end
 
 -- The text of the last failure of a function.

@@ -4,11 +4,9 @@ local core = require "seg.core"
 local budget = require "seg.train.budget"
 local config = require "seg.recipe.config"
 local group = require "seg.recipe.group"
-local hooks = require "seg.train.hooks"
 local loss_parts = require "seg.evaluate.loss_parts"
 local metrics = require "seg.evaluate.metric_base"
 local optim = require "seg.recipe.optim"
-local own = require "seg.evaluate.metric_own"
 local tidy = require "seg.predict.tidy"
 local transfer = require "seg.train.transfer"
 local ranks = require "seg.train.ranks"
@@ -99,7 +97,8 @@ local checks = {
     for name, m in pairs(v) do
       local made = is_node(m) or type(m) == "table" and type(m.kind) == "string" and m.way
       if type(name) ~= "string" or not made then
-        return false, string.format("%s = a %s", tostring(name), type(m))
+        return false, string.format("%s = a %s%s", tostring(name), type(m), type(m) == "function"
+          and "; metric.case(prediction, truth, f) calls a function with a case" or "")
       end
     end
     return true
@@ -254,6 +253,33 @@ local function check_ranks(r)
   end
 end
 
+local HOOKS = { "on_batch", "on_epoch", "on_valid", "on_save" }
+
+-- Checks the hooks (train/hooks.lua, which other recipes do not load).
+local function check_hooks(r)
+  for _, name in ipairs(HOOKS) do
+    local f = r[name]
+    if f ~= nil and type(f) ~= "function" then
+      fail("usage", "seg.recipe: %s must be a function of a table, got %s%s", name, type(f),
+           type(f) == "string"
+           and "; commands of the shell are --on_finish, --on_nan and --on_stall" or "")
+    end
+  end
+  if r.on_valid and not r.valid then
+    fail("usage", "seg.recipe: on_valid is called after validation, and the recipe has no valid "
+         .. "set; use on_epoch, or give one")
+  end
+end
+
+-- The metrics of a recipe, with metric.mean for each node.
+local function made_metrics(list)
+  local out = {}
+  for name, m in pairs(list) do
+    out[name] = is_node(m) and require("seg.evaluate.metric_own").mean(m) or m
+  end
+  return out
+end
+
 -- Checks `lr_scale`: "batch", or { batch = of the given rate }. It becomes the table.
 local function check_lr_scale(r)
   local o = r.lr_scale
@@ -306,7 +332,7 @@ local function check(r)
     if r[field] == nil then fail("usage", "seg.recipe: %s is missing", field) end
   end
   check_fields(r)
-  r.metrics, r.valid_every = own.of_nodes(r.metrics), r.valid_every or 1
+  r.metrics, r.valid_every = made_metrics(r.metrics), r.valid_every or 1
   check_predict(r.predict)
   check_outputs(r)
   check_output(r)
@@ -330,7 +356,7 @@ local function check(r)
                                            table.unpack(r.schedule.monitor, 1, 2))
   end
   if r.stop then r.stop = early_stopping.check_stop(r) end
-  hooks.check(r)
+  check_hooks(r)
   check_lr_scale(r)
   transfer.check(r.init)
   check_clusters(r)

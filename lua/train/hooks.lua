@@ -23,23 +23,6 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
-M.names = { "on_batch", "on_epoch", "on_valid", "on_save" }
-
--- Checks the hooks of a recipe.
-function M.check(r)
-  for _, name in ipairs(M.names) do
-    if r[name] ~= nil and type(r[name]) ~= "function" then
-      fail("usage", "seg.recipe: %s must be a function of a table, got %s%s", name,
-           type(r[name]), type(r[name]) == "string"
-           and "; commands of the shell are --on_finish, --on_nan and --on_stall" or "")
-    end
-  end
-  if r.on_valid and not r.valid then
-    fail("usage", "seg.recipe: on_valid is called after validation, and the recipe has no valid "
-         .. "set; use on_epoch, or give one")
-  end
-end
-
 -- The state of hooks in a new run: their table and its text; the numbers that a resumed run needs
 -- (next_lr: the rate of the next epoch if a hook set it; lr: that of the last step; loss: of the
 -- last step; ended: a hook ends the training with this epoch); the columns that they have added.

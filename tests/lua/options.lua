@@ -158,7 +158,7 @@ t.test("numbers that do not fit are said as they were given", function()
   says(script .. " plan", 2, "predict: names must be a list of 2 names, as output \"y\" has 3 "
        .. "channels, of which the first is the background, got 1")
   says(recipe("metric.lua", "", "metrics = { mine = function() end }") .. " plan", 2,
-       "metrics must be a table name = metric of seg.metric, got mine = a function")
+       "metrics must be a table name = metric of seg.metric, or a node, got mine = a function")
 end)
 
 t.test("a place that cannot be written is found out before data is opened", function()

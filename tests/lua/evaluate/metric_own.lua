@@ -187,6 +187,25 @@ t.test("a function that returns no number is named", function()
   end
 end)
 
+t.test("a batch with a sample that is not finite does not count", function()
+  local x, y = nn.input("own_a", { c = 1, w = 4 }), nn.input("own_b", { c = 1, w = 4 })
+  local m, records = metric.mean(nn.mse(x, y)), {}
+  for _, v in ipairs { 1, 0 / 0, 3, 1 / 0, -1 / 0, 8 } do
+    local value, _, record = m.sample { { v } }
+    t.equal(value, nil, "by case")
+    records[#records + 1] = record
+  end
+  t.equal(#records, 3)
+  t.equal((m.total(records)), 4.0)
+  t.equal((m.total {}), nil)
+  local each = metric.mean(x)
+  t.equal((each.sample { { 2.5 } }), 2.5)
+  local _, _, a = each.sample { { 2 } }
+  local _, _, b = each.sample { { 5 } }
+  each.merge(a, b)
+  t.equal((each.total { a }), 3.5)
+end)
+
 t.test("mistakes are found when the recipe is read", function()
   for line, want in pairs {
     ["r.metrics = { x = metric.mae(nn.avgpool(p, 2), nn.avgpool(truth, 2)) }"] =

@@ -2,7 +2,8 @@
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
-local places = " --phantom " .. folder .. "/phantom --device cpu"
+local device = os.getenv "SEG_TEST_DEVICE" or "cpu"
+local places = " --phantom " .. folder .. "/phantom --device " .. device
 
 local BASE = [[
 local seg = require "seg"

@@ -6,7 +6,8 @@ local core = require "seg.core"
 local hook_state = require "seg.train.hook_state"
 
 local folder, remove = t.folder()
-local places = " --phantom " .. folder .. "/phantom --device cpu"
+local device = os.getenv "SEG_TEST_DEVICE" or "cpu"
+local places = " --phantom " .. folder .. "/phantom --device " .. device
 
 -- The fields of a recipe come from a text, so that all variants share network and data.
 local BASE = [[
@@ -274,14 +275,15 @@ end)
 
 t.test("ranks call hooks alike, and a rank that sets another rate is refused", function()
   local path = script "all()"
-  local run = trained(path, "--ranks 2")
+  local run = trained(path, "--ranks 2 --device cpu")
   local one = rows(whole)
   for i, row in ipairs(rows(run)) do
     t.near(tonumber(row.train_loss), tonumber(one[i].train_loss), 1e-4, "epoch " .. i)
     t.equal(row.lr, one[i].lr)
   end
   local _, said, code = train(script [[
-r.on_batch = function(at) at.lr = io.open("/proc/self/stat"):read "n" end]], "--ranks 2")
+r.on_batch = function(at) at.lr = io.open("/proc/self/stat"):read "n" end]],
+                              "--ranks 2 --device cpu")
   t.check(code ~= 0 and said:find("it must depend on the run alone", 1, true), said:sub(-400))
 end)
 
