@@ -151,7 +151,8 @@ local function train_epoch(run)
   local cut = false
   while s.batch < batches and not cut and not (#parts == 0 and ended(s.batch)) do
     local between = #parts == 0 or parts[#parts].last
-    local stop = between and #parts > 0 and (ranks.stopped() or limit(steps)) or ended(run.queued)
+    local stop = between and #parts > 0 and (run.hook_failed or ranks.stopped() or limit(steps))
+      or ended(run.queued)
     if run.queued < batches and not stop then
       local queued = queue(run, run.queued, batches, drain)
       parts[#parts + 1] = queued
@@ -419,11 +420,17 @@ local function choose_threshold(run, weights)
                         weights.file and run.folder .. "/" .. weights.file, true)
 end
 
+-- Waits until all is written, and raises the failure of a hook.
+local function finish_saving(run)
+  saving.finish(run)
+  hooks.raise(run)
+end
+
 -- Tests the best weights: table, summary.json, pictures. Returns false if a signal stopped it.
 local function final_test(run)
   local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local s = run.state
-  saving.finish(run)
+  finish_saving(run)
   local summary = { recipe = run.name, kind = run_kind.of_values(run.values), epochs = s.epoch,
                     stopped_early = s.ended or nil, seed = run.values.seed,
                     left_out = run.left_out }
@@ -470,7 +477,7 @@ end
 
 -- Ends a run that has done its --steps. -> exit code
 local function with_steps(run)
-  saving.finish(run)
+  finish_saving(run)
   footprint.report(run)
   show.line("stopped after %s as requested; continue with --resume %s",
             util.plural(run.session:facts().count, "step"), run.folder)
@@ -485,7 +492,7 @@ local function train_phase(run)
   while not s.ended and s.epoch - s.first < run.recipe.epochs do
     -- checked before an epoch: a resumed run that has reached the limit does nothing
     if told > 0 and s.epoch >= told then
-      saving.finish(run)
+      finish_saving(run)
       show.line("stopped after epoch %d as requested; continue with --resume %s", s.epoch,
                 run.folder)
       return 0
@@ -496,8 +503,7 @@ local function train_phase(run)
     if not whole or not end_epoch(run, started) then
       progress.clear(run)
       saving.save(run, { "checkpoint_last" })
-      saving.finish(run)
-      hooks.raise(run)
+      finish_saving(run)
       if limit then return with_steps(run) end
       local signal, called = ranks.stopped()
       show.line("%s: saved at epoch %d, batch %d; continue with --resume %s", called, s.epoch + 1,

@@ -270,6 +270,9 @@ local function facts_of(run, number)
            step = (s.epoch - s.first) * math.ceil(batches / parts) + math.ceil(number / parts) }
 end
 
+-- What at:stop ends.
+local function whole_of(run) return run.phases[2] and "phase" or "training" end
+
 -- Calls on_batch before the step that begins with batch `number` (from 0), with the rate `lr`.
 -- drain(): waits for the results of all steps under way. -> the rate of the step; nil: it failed
 function M.batch(run, number, lr, drain)
@@ -281,8 +284,8 @@ function M.batch(run, number, lr, drain)
   local numbers = run.state.hooks.numbers
   if call.stop then
     numbers.ended = 1
-    show.line("on_batch ends the training in epoch %d, after batch %d%s", facts.epoch,
-              facts.batch, call.stop ~= "" and ": " .. call.stop or "")
+    show.line("on_batch ends the %s in epoch %d, after this step, of batch %d%s", whole_of(run),
+              facts.epoch, facts.batch, call.stop ~= "" and ": " .. call.stop or "")
   end
   numbers.lr = call.lr and call.lr ~= lr and call.lr or nil
   return call.lr or lr
@@ -335,7 +338,7 @@ function M.epoch(run, row, result, tallied)
   if ranks.writes() then run.csv:widen(h.columns) end
   h.numbers.next_lr = next_lr
   if stopped then
-    show.line("%s ends the training after epoch %d%s", stopped[1], row.epoch,
+    show.line("%s ends the %s after epoch %d%s", stopped[1], whole_of(run), row.epoch,
               stopped[2] ~= "" and ": " .. stopped[2] or "")
   end
   return true, stopped ~= nil

@@ -173,6 +173,20 @@ t.test("a hook that fails is named with its line, and the run is saved and resum
   end
 end)
 
+t.test("an on_save that fails is told also after the last epoch", function()
+  for epoch, at in pairs { [1] = "saved at epoch", [3] = "saved at epoch 4, batch 1" } do
+    local path = script(string.format(
+      "r.on_save = function(at) if at.epoch == %d and os.getenv 'BREAK' then error 'no' end end",
+      epoch))
+    local _, said, code = train(path, "", "export BREAK=1; ")
+    t.equal(code, 1, said)
+    t.check(said:find("no (on_save); " .. at, 1, true), said:sub(-300))
+    local run = trained(path, "--resume auto")
+    t.equal(#rows(run), 3)
+    t.check(core.sys.stat(run .. "/summary.json"))
+  end
+end)
+
 t.test("hostile hooks are refused by name", function()
   for body, want in pairs {
     ["on_batch = function(at) at.lr = 0 / 0 end"] = "at.lr must be a number >= 0, got",
@@ -259,6 +273,15 @@ r.on_valid = function(at) at.state.validated = (at.state.validated or 0) + 1 end
   local state = hook_state.read(meta.hook_state)
   t.equal(state.steps, 5)
   t.equal(state.validated, 2)
+end)
+
+t.test("a hook ends its phase", function()
+  local run, said = trained(script [[
+r.phases = { { epochs = 2 }, { epochs = 1 } }
+r.on_batch = function(at) if at.phase == 1 and at.step == 2 then at:stop() end end]])
+  t.check(said:find("on_batch ends the phase in epoch 1", 1, true), said)
+  t.equal(rows(run)[1].step, "2")
+  t.equal(rows(run)[2].phase .. " " .. rows(run)[2].step, "2 7")
 end)
 
 t.test("weights that a hook sets are trained on", function()
