@@ -71,14 +71,11 @@ end
 
 local LONG = 600 -- bytes of a message
 
--- The value of f for a case, nil for NaN.
-local function call(m, f, case)
+-- The value of f(...), nil for NaN; `of` names the call.
+local function call(f, of, ...)
   local info = debug.getinfo(f, "S")
   local place = string.format("%s:%d: ", info.short_src, info.linedefined)
-  local of = string.format('metric "%s", case %d of %d', m.called or m.kind, case.item,
-                           #case.pipeline:cases())
-  local ok, v = pcall(f, case:array(m.output), case:array(m.target), case:spacing(m.output),
-                      case.used)
+  local ok, v = pcall(f, ...)
   if not ok then
     local why = type(v) == "string" and v:sub(1, LONG)
       or string.format("an error that is a %s, not a text", type(v))
@@ -91,9 +88,13 @@ local function call(m, f, case)
   return v == v and v or nil
 end
 
+-- The numbers of a sample, a list, as an array (C).
+local function vector(row) return core.array { shape = { #row }, data = row } end
+
 -- metric.case(prediction, truth, f, {when="epoch", better=, unit=""}): the mean over cases of
 -- f(prediction, truth, spacing, used): arrays of the whole case, (C,D,H,W) of volumes, and the
 -- spacing in mm by axis, { d, h, w }; used: for each slice whether the set has it, nil: it has all.
+-- Of nodes without axes of space (C) and {}; a case with several samples has their mean.
 function M.case(prediction, truth, f, o)
   base.check_nodes("case", "prediction and truth", prediction or false, truth or false)
   if type(f) ~= "function" then
@@ -101,16 +102,27 @@ function M.case(prediction, truth, f, o)
          type(f))
   end
   o = options("case", o)
-  for i, node in ipairs { prediction, truth } do
-    if node.rank < 1 then
-      fail("usage", "metric.case: %s has no axes of an image (%s); the mean of a node is "
-           .. "metric.mean", i == 1 and "prediction" or "truth", tostring(node))
-    end
+  if prediction.rank < 0 or prediction.rank ~= truth.rank then
+    fail("usage", "metric.case: the prediction is %s and the truth %s, wanted a value for each "
+         .. "sample of both, with as many axes; the mean of a node is metric.mean",
+         tostring(prediction), tostring(truth))
   end
-  local m = { kind = "case", way = "volume", better = o.better, when = o.when, unit = o.unit,
-              word = "channel", output = prediction, target = truth, threshold = 0.5,
-              rule = "a function of the case" }
-  function m.measure(case) return call(m, f, case), {} end
+  local m = { kind = "case", better = o.better, when = o.when, unit = o.unit, word = "channel",
+              target = truth, threshold = 0.5, rule = "a function of the case" }
+  local function name() return string.format('metric "%s"', m.called or m.kind) end
+  if prediction.rank == 0 then
+    m.way, m.read = "numbers", { prediction, truth }
+    function m.sample(rows)
+      return call(f, name(), vector(rows[1]), vector(rows[2]), {}), {}
+    end
+    return m
+  end
+  m.way, m.output = "volume", prediction
+  function m.measure(case)
+    local of = string.format("%s, case %d of %d", name(), case.item, #case.pipeline:cases())
+    return call(f, of, case:array(prediction), case:array(truth), case:spacing(prediction),
+                case.used), {}
+  end
   return m
 end
 

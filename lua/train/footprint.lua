@@ -183,7 +183,7 @@ local function stitched(r, d)
         if not seen[id] then seen[id], channels = true, channels + node.c end
       end
     end
-    if m.kind == "case" then arrays = arrays + m.output.c + m.target.c end
+    if m.kind == "case" and m.output then arrays = arrays + m.output.c + m.target.c end
   end
   if channels == 0 then return 0 end
   for item = 1, #d.pipeline:cases() do

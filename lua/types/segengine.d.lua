@@ -592,7 +592,7 @@ function nn.overlap(x, t, o) end
 ---@field dvh_score fun(x: seg.node, t: seg.node, o: seg.metric.dvh_score): seg.metric.one of OpenKBP, Gy
 ---@field loss_parts fun(x: seg.node, t: seg.node, o?: seg.metric.parts): seg.metric.loss_parts for `loss_parts` of a recipe with one channel of logits, without mask and weight: `bce`, `dice_fg` (mean Dice loss of samples with foreground) and `dice_empty` (of samples without), on train and valid
 ---@field mean fun(x: seg.node, o?: seg.metric.own): seg.metric.one of a node of any size: mean over samples, each counted once; of a loss the mean over batches by their samples
----@field case fun(x: seg.node, t: seg.node, f: fun(x: seg.array, t: seg.array, spacing: number[], used?: boolean[]): number, o?: seg.metric.own): seg.metric.one a function of prediction and truth of a whole case, (C,D,H,W), its voxel's edges in mm by axis, and whether the set has each slice (nil: all); NaN: the case has no value. Options: `metric.own`
+---@field case fun(x: seg.node, t: seg.node, f: fun(x: seg.array, t: seg.array, spacing: number[], used?: boolean[]): number, o?: seg.metric.own): seg.metric.one a function of prediction and truth of a whole case, (C,D,H,W), its voxel's edges in mm by axis, and whether the set has each slice (nil: all); of numbers (C) of a sample; NaN: the case has no value. Options: `metric.own`
 ---@field summary fun(values: number[], owners?: string[]): table mean, median, sd, n, low, high
 ---@field interval fun(n: integer, owners?: string[], f: fun(places: integer[]): number?): number? bootstrap interval of f over patients
 

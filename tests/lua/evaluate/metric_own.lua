@@ -146,6 +146,26 @@ end) }]]
   t.check(rows(run)[1].valid_n >= 1 and rows(run)[1].valid_n < 5)
 end)
 
+t.test("a function of numbers gets a vector of each sample", function()
+  local run, said = trained(script [[
+local a, b = nn.global_pool(p .. p * 2), nn.global_pool(truth .. truth)
+r.metrics = {
+  own = metric.case(a, b, function(x, y, mm)
+    assert(#x.shape == 1 and x.count == 2 and #mm == 0)
+    return math.abs(x:get(1) - y:get(1)) + math.abs(x:get(2) - y:get(2))
+  end),
+  mae = metric.mae(a, b),
+}]])
+  for _, row in ipairs(rows(run)) do t.near(row.valid_own, 2 * row.valid_mae, 1e-6) end
+  t.check(said:find("own per case: mean", 1, true), said)
+  local _, why, code = train(script [[
+local a = nn.global_pool(p)
+r.metrics = { own = metric.case(a, a * 2, function() end) }]])
+  t.equal(code, 1, why)
+  t.check(why:find('r%.lua:%d+: metric "own": the function returned a nil') and
+          why:find("continue with --resume", 1, true), why:sub(-300))
+end)
+
 t.test("a function that fails is named with its line, and the run is saved and resumes", function()
   local path = script [[
 local calls = 0
@@ -229,7 +249,9 @@ t.test("mistakes are found when the recipe is read", function()
   t.raises(function() metric.mean(x, { unit = 3 }) end, "unit must be a text, got number")
   t.raises(function() metric.case(x, 3, print) end, "must be nodes of the network, got number")
   t.raises(function() metric.case(x, x) end, "wanted a function of prediction, truth")
-  t.raises(function() metric.case(nn.global_pool(x), x, print) end, "the mean of a node is")
+  t.raises(function() metric.case(nn.global_pool(x), x, print) end, "with as many axes")
+  t.raises(function() metric.case(seg.mean(x), seg.mean(x), print) end,
+           "wanted a value for each sample of both")
 end)
 
 remove()
