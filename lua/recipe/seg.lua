@@ -180,19 +180,24 @@ local function check_norm(what, norm)
   return norm
 end
 
--- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, winograd=, seed=,
--- recompute=, fuse=}; recompute: the limit of the arena, as "2G"; values beyond it are recomputed;
--- fuse = false: each operator runs by itself
+-- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, accumulate=, device=, precision=,
+-- winograd=, seed=, recompute=, fuse=}; accumulate: runs in one update; recompute: the limit of the
+-- arena, as "2G"; values beyond it are recomputed; fuse = false: each operator runs by itself
 function seg.step(o)
   o = options("seg.step", o, { loss = none, optim = none, outputs = {}, clip_norm = 0,
                                frozen = {}, device = "cpu", threads = 0, precision = "f32",
-                               winograd = true, seed = 0, recompute = none, fuse = true })
+                               winograd = true, seed = 0, recompute = none, fuse = true,
+                               accumulate = 1 })
   if type(o.optim) ~= "table" or type(o.optim.lr) ~= "number" then
     fail("usage", "seg.step: optim must be an optimiser of seg.optim, got %s", type(o.optim))
   end
   if type(o.outputs) ~= "table" then fail("usage", "seg.step: outputs must be name = node") end
   if o.loss == nil then fail("usage", "seg.step: loss is missing") end
   check_norm("seg.step: clip_norm", o.clip_norm)
+  if math.type(o.accumulate) ~= "integer" or o.accumulate < 1 or o.accumulate > 1 << 20 then
+    fail("usage", "seg.step: accumulate must be a whole number from 1 to %d, got %s", 1 << 20,
+         tostring(o.accumulate))
+  end
   local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
                                  precision = o.precision, winograd = o.winograd,
                                  threads = o.threads, seed = o.seed,
@@ -209,7 +214,7 @@ function seg.step(o)
   group.apply(session, o.optim)
   local clip = o.clip_norm > 0 and o.clip_norm or o.optim.clip_norm
   return setmetatable({ session = session, outputs = o.outputs, lr = o.optim.lr,
-                        clip_norm = clip }, Step)
+                        clip_norm = clip, parts = o.accumulate, part = 0 }, Step)
 end
 
 -- Clips the gradients of the next runs to this norm of all together; 0: no clipping.
@@ -217,9 +222,9 @@ function Step:clip(norm)
   self.clip_norm = check_norm("clip: the norm", norm)
 end
 
--- Runs one forward in training mode, backward, clipping and update. `lr` among the inputs overrides
--- the optimiser's rate for this call. -> loss before the update, {output name = array} of that
--- forward
+-- Runs one forward in training mode, backward, clipping and update; with `accumulate` every n-th
+-- run updates, by the mean gradient of n. `lr` among the inputs overrides the optimiser's rate for
+-- this call. -> loss before the update, {output name = array} of that forward
 function Step:run(inputs)
   if type(inputs) ~= "table" then
     fail("usage", "run: inputs must be a table name -> array, got %s", type(inputs))
@@ -231,7 +236,10 @@ function Step:run(inputs)
   if math.type(lr) == nil or not (lr >= 0 and lr < math.huge) then
     fail("usage", "run: lr must be a number >= 0, got %s", tostring(lr))
   end
-  local loss, norm, applied = self.session:step(feeds, { lr = lr, clip = self.clip_norm })
+  local loss, norm, applied = self.session:step(feeds, {
+    lr = lr, clip = self.clip_norm, parts = self.parts, first = self.part == 0,
+    last = self.part == self.parts - 1 })
+  self.part = (self.part + 1) % self.parts
   self.grad_norm, self.applied = norm, applied
   return loss, read_all(self.session, self.outputs)
 end

@@ -766,6 +766,7 @@ local step = {}
 ---@field outputs? table<string, seg.node>
 ---@field frozen? string[] names of layers or parameters that are not trained
 ---@field clip_norm? number = 0; 0: the optimiser's
+---@field accumulate? integer = 1; runs in one update, by their mean gradient
 ---@field recompute? string|integer limit of the arena, as "2G"; values are recomputed to keep within it
 
 ---A training session with the methods of a model, except `onnx`, and:
@@ -773,7 +774,7 @@ local step = {}
 ---@return seg.step
 function seg.step(o) end
 
----One training step: forward, backward, clip, update. `lr` among the inputs overrides the
+---One training step: forward, backward, clip, update; with `accumulate = n` every n-th run updates. `lr` among the inputs overrides the
 ---optimiser's rate; schedules are not applied.
 ---@param inputs table<string, seg.array|number>
 ---@return number loss before the update

@@ -205,6 +205,31 @@ t.test("rate and clipping may change with every call", function()
   t.near(by, 0.125 * grad, 1e-4 * math.abs(grad))
 end)
 
+t.test("several runs make one update by their mean gradient", function()
+  local x, y = nn.input(name "ax", { c = 1, w = 2 }), nn.input(name "ay", { c = 1, w = 2 })
+  local scope = name "a"
+  local z = nn.scope(scope, function() return nn.conv(x, 1, 1, { name = "a" }) end)
+  local function step(o)
+    o.loss, o.optim, o.device = nn.mse(z, y), optim.sgd { lr = 0.1 }, device
+    return seg.step(o)
+  end
+  local key, parts, whole = scope .. ".a.weight", step { accumulate = 2 }, step {}
+  for round = 1, 3 do
+    local start = parts:get(key):get(1, 1, 1)
+    parts:run { [x.name] = ones(1, 1, 2, round), [y.name] = ones(1, 1, 2, 5) }
+    t.equal(parts:get(key):get(1, 1, 1), start, "no update yet")
+    t.equal(parts.applied, false)
+    parts:run { [x.name] = ones(1, 1, 2, -1), [y.name] = ones(1, 1, 2, 3) }
+    t.equal(parts.applied, true)
+    whole:run { [x.name] = seg.array { shape = { 2, 1, 2 }, data = { round, round, -1, -1 } },
+                [y.name] = seg.array { shape = { 2, 1, 2 }, data = { 5, 5, 3, 3 } } }
+    t.near(parts:get(key):get(1, 1, 1), whole:get(key):get(1, 1, 1), 1e-6)
+  end
+  for _, n in ipairs { 0, 1.5, -1, "2", 1 << 30 } do
+    t.raises(function() step { accumulate = n } end, "accumulate must be a whole number from 1")
+  end
+end)
+
 -- A generator and a discriminator: play(rounds) trains them in turn.
 local function gan()
   local z, real = nn.input(name "gz", { c = 2, w = 1 }), nn.input(name "gr", { c = 1, w = 1 })
