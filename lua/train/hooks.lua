@@ -7,11 +7,11 @@
 --
 -- The commands on_finish, on_nan and on_stall of commands.lua are programs of the shell instead.
 --
--- A call is a transaction: if a hook fails, at.state is again what it was before the call, the run
--- is saved at the step or epoch at hand and then ends, and a resumed run repeats the call. So
--- at.state is written to text at every call (hook_state.lua). A hook of training steps runs before
--- its step, so that the rate it sets does not depend on how far the device is behind; a loss is
--- read, and waited for, only if it asks.
+-- A call is a transaction: if a hook fails, the run is saved at the step or epoch at hand with
+-- at.state as it was before the call, and ends; a resumed run repeats the call. So at.state is
+-- written to text at every call (hook_state.lua). A hook of training steps runs before its step, so
+-- that the rate it sets does not depend on how far the device is behind; a loss is read, and waited
+-- for, only if it asks.
 
 local core = require "seg.core"
 local epoch_steps = require "seg.train.epoch_steps"
@@ -252,11 +252,11 @@ end
 
 -- Calls the hook `hook` of the recipe. -> whether it did not fail
 local function run_hook(run, hook, call)
-  local h = run.state.hooks
+  local h, before = run.state.hooks, run.state.hooks.text
   call.run, call.hook = run, hook
   local why = agree(call, invoke(run.recipe[hook], call))
   if not why then return true end
-  h.state = hook_state.read(h.text)
+  h.text = before -- it may have succeeded on this rank
   note_failure(run, hook, why)
   return false
 end
@@ -322,8 +322,7 @@ function M.epoch(run, row, result, tallied)
       local call = { facts = facts, cells = cells,
                      absent = { valid_loss = true, best = true, best_epoch = true } }
       if not run_hook(run, hook, call) then
-        -- a resumed run calls both again
-        h.text, h.state = before, hook_state.read(before)
+        h.text = before -- a resumed run calls both again
         return false, false
       end
       stopped, next_lr = stopped or call.stop and { hook, call.stop }, call.lr

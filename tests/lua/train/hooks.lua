@@ -310,6 +310,22 @@ r.on_batch = function(at) at.lr = io.open("/proc/self/stat"):read "n" end]],
   t.check(code ~= 0 and said:find("it must depend on the run alone", 1, true), said:sub(-400))
 end)
 
+t.test("a hook that fails on one rank has changed the state of none", function()
+  local flag = t.write(folder .. "/flag", "")
+  local path = script(string.format([[
+r.on_batch = function(at)
+  at.state.n = (at.state.n or 0) + 1
+  if at.step == 3 and os.remove(%q) then error "one of them" end
+end]], flag))
+  local run, said, code = train(path, "--ranks 2 --device cpu")
+  t.check(code ~= 0 and said:find("one of them (on_batch); saved at epoch 1, batch 3", 1, true),
+          said:sub(-400))
+  local file = run .. "/checkpoint_last.safetensors"
+  t.equal(hook_state.read(core.checkpoint.meta(file).hook_state).n, 2)
+  trained(path, "--ranks 2 --device cpu --resume auto")
+  t.equal(hook_state.read(core.checkpoint.meta(file).hook_state).n, 15)
+end)
+
 t.test("the hooks of training.md can be copied", function()
   local block = t.read("docs/training.md"):match("\n## Hooks.-```lua\n(.-)\n```")
   local lines, n = block:gsub("seg.recipe { ..., on_batch = on_batch, on_epoch = on_epoch }",
