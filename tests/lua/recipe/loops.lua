@@ -41,18 +41,20 @@ local image = nn.input("image", { c = 1, h = 16, w = 16 })
 local truth = nn.input("mask", { c = 1, h = 16, w = 16 })
 local logits = nn.conv(nn.relu(nn.batch_norm(nn.conv(image, 4, 3))), 1, 1, { name = "head" })
 local loss, adamw = nn.bce_dice(logits, truth), optim.adamw { lr = cfg.lr }
+local schedule = optim.cosine { warmup = 1 }
 ]]
 
 t.test("a loop over set:epoch trains to the bits of a run", function()
   local run = t.write(folder .. "/run.lua", SETUP .. [[
 seg.recipe { inputs = { image, truth }, outputs = { mask = nn.sigmoid(logits) }, loss = loss,
-             train = train, optim = adamw }]])
+             train = train, optim = adamw, schedule = schedule }]])
   local loop = t.write(folder .. "/loop.lua", SETUP .. [[
 local step = seg.step { loss = loss, optim = adamw, seed = cfg.seed, device = cfg.device }
 for epoch = 1, cfg.epochs do
   for batch, number, batches in train:epoch(epoch) do
-    local value = step:run(batch)
-    print(epoch, number, batches, batch.image.shape[1], value)
+    batch.lr = schedule.rate(cfg.lr, epoch, cfg.epochs, {
+      step = (epoch - 1) * batches + number, steps = cfg.epochs * batches })
+    print(epoch, number, batches, batch.image.shape[1], (step:run(batch)))
   end
 end
 step:save(os.getenv "OUT")]])
