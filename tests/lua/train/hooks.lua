@@ -361,6 +361,22 @@ t.test("a state is read as it was written", function()
   t.equal(next(hook_state.read ""), nil)
 end)
 
+t.test("what a checkpoint cannot hold is told by its name", function()
+  local deep = {}
+  for _ = 1, 40 do deep = { deep } end
+  local twice = { 1 }
+  for want, state in pairs {
+    ["nested deeper than 32 tables"] = { deep = deep },
+    ["at.state.list[2] is a table with a metatable"] = { list = { 1, setmetatable({}, {}) } },
+    ["at.state.b is the same table as at.state.a"] = { a = twice, b = twice },
+    ["at.state.a.b[1.5] is a thread"] = { a = { b = { [1.5] = coroutine.create(print) } } },
+  } do
+    local text, why = hook_state.write(state)
+    t.equal(text, nil)
+    t.check(why:find(want, 1, true), why)
+  end
+end)
+
 t.test("a state that is damaged is refused and never run", function()
   for _, text in ipairs { "{", "}", "{1}", "{1=}", "{1=2", '{"a=1}', "{1=2}x", "{nan=1}", "{{}=1}",
                           "os.exit()", "{1=os}", ("{1="):rep(99) .. "1" .. ("}"):rep(99), "7" } do
