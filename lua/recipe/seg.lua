@@ -253,14 +253,20 @@ function Step:gradients()
   return out
 end
 
--- Saves a full checkpoint: weights, moments, step count.
+-- Saves a full checkpoint: weights, moments, step count. Between the runs of an update the
+-- gradients so far would be missing.
 function Step:save(path)
+  if self.part ~= 0 then
+    fail("usage", "save: %d of %d runs of an update are done, and a checkpoint does not hold their "
+         .. "gradients; save after the last (step.applied)", self.part, self.parts)
+  end
   core.checkpoint.save(check_text("save: the path", path), self.session, true, {})
 end
 
 -- Loads a full checkpoint of Step:save.
 function Step:resume(path)
   core.checkpoint.load(check_text("resume: the path", path), self.session, true)
+  self.part = 0
 end
 
 -- at the end, when every name is defined

@@ -789,7 +789,7 @@ function step:clip(norm) end
 ---@return table<string, seg.array>
 function step:gradients() end
 
----Writes a full checkpoint.
+---Writes a full checkpoint; with `accumulate` only after an update.
 ---@param path string
 function step:save(path) end
 

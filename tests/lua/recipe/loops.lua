@@ -227,6 +227,17 @@ t.test("several runs make one update by their mean gradient", function()
                 [y.name] = seg.array { shape = { 2, 1, 2 }, data = { 5, 5, 3, 3 } } }
     t.near(parts:get(key):get(1, 1, 1), whole:get(key):get(1, 1, 1), 1e-6)
   end
+  -- a checkpoint is of a whole number of updates, and a resumed step begins one
+  local file = folder .. "/parts.safetensors"
+  local function batch(v) return { [x.name] = ones(1, 1, 2, v), [y.name] = ones(1, 1, 2, 5) } end
+  parts:save(file)
+  parts:run(batch(2))
+  t.raises(function() parts:save(file) end, "1 of 2 runs of an update are done")
+  parts:resume(file)
+  parts:run(batch(1))
+  t.equal(parts.applied, false)
+  parts:run(batch(-1))
+  t.equal(parts.applied, true)
   for _, n in ipairs { 0, 1.5, -1, "2", 1 << 30 } do
     t.raises(function() step { accumulate = n } end, "accumulate must be a whole number from 1")
   end
