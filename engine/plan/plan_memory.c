@@ -85,7 +85,8 @@ static const PlanValue *inplace(Plan *p, int c)
 {
     const Call *call = &p->call[c];
     const Node *n = node_of(p, call->node);
-    int v = operand_of(p, call->node, 0);
+    const int v = operand_of(p, call->node, 0);
+    if (v < 0) return NULL; // a program of constants
     const PlanValue *m = value_of(p, v, call->x[0]);
     bool over = (call->program || op_info[n->attr.op].flags & INPLACE) &&
                 node_of(p, v)->kind == NODE_OP && !plan_keeps(p, v) &&

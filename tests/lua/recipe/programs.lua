@@ -112,4 +112,12 @@ t.test("random trees have the bits of separate calls", function()
   end
 end)
 
+t.test("a tree of constants", function()
+  local x = nn.input("any", { c = 1, w = 2 })
+  local one = seg.max(x, 3) * 0 + 1
+  local y = seg.max(seg.op.constant(x, { value = 2 }) ^ 3, one)
+  local out = seg.model { outputs = { y = y }, device = device }:run { any = array.zeros { 1, 1, 2 } }.y
+  t.equal(out:get(1, 1, 2), 8)
+end)
+
 t.finish()
