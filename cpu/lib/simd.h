@@ -212,9 +212,14 @@ typedef enum SmoothAct {
 
 /* Operands of a regression loss. An error e = x - t, multiplied by its mask m
  * and its weight q (NULL: 1), costs |e|, e^2, or e^2/2 up to delta and delta
- * (|e| - delta/2) beyond. An element with m q = 0 costs 0 for any e, NaN
- * included. */
-typedef enum ErrorKind { ERROR_MAE, ERROR_MSE, ERROR_HUBER } ErrorKind;
+ * (|e| - delta/2) beyond; the cost of a mean is x, and t is x. An element with
+ * m q = 0 costs 0 for any e, NaN included. */
+typedef enum ErrorKind {
+    ERROR_MAE,
+    ERROR_MSE,
+    ERROR_HUBER,
+    ERROR_MEAN
+} ErrorKind;
 typedef struct Errors {
     const float *x, *t, *m, *q;
     double delta;

@@ -1,5 +1,5 @@
-/* regression.c -- mae, mse and huber, fast where mask and weight are absent or
- * have the extents of x; the plain loops take the other calls.
+/* regression.c -- mae, mse, huber and mean, fast where mask and weight are
+ * absent or have the extents of x; the plain loops take the other calls.
  *
  * Bound by memory: a few operations an element, in vectors (simd/regression.c),
  * where the plain loops read mask and weight one number at a time. Sums are in
@@ -43,6 +43,9 @@ static Errors errors_of(const Call *c, int64_t from)
         break;
     case OP_mse:
         e.kind = ERROR_MSE;
+        break;
+    case OP_mean:
+        e.kind = ERROR_MEAN;
         break;
     default:
         e.kind = ERROR_HUBER, e.delta = c->attr->huber.delta;
@@ -103,7 +106,8 @@ static bool regression_bwd(const Call *c)
     return true;
 }
 
-/* The three operators; errors_of() selects the loss. */
+/* The operators; errors_of() selects the loss. */
 FAST_OR_PLAIN(mae, regression)
 FAST_OR_PLAIN(mse, regression)
 FAST_OR_PLAIN(huber, regression)
+FAST_OR_PLAIN(mean, regression)

@@ -19,6 +19,7 @@ INLINE D value(ErrorKind kind, D e, D delta)
 {
     if (kind == ERROR_MAE) return magnitude(e);
     if (kind == ERROR_MSE) return e * e;
+    if (kind == ERROR_MEAN) return e;
     // with this comparison NaN stays NaN
     return d_select(magnitude(e) <= delta, e * e * 0.5,
                     delta * (magnitude(e) - delta * 0.5));
@@ -27,6 +28,7 @@ INLINE D value(ErrorKind kind, D e, D delta)
 INLINE D grad(ErrorKind kind, D e, D delta)
 {
     if (kind == ERROR_MSE) return 2 * e;
+    if (kind == ERROR_MEAN) return d_set(1);
     D most = kind == ERROR_MAE ? d_set(1) : delta;
     D edge = kind == ERROR_MAE ? d_set(0) : delta;
     return d_select(e > edge, most, d_select(e < -edge, -most, e));
@@ -41,10 +43,17 @@ INLINE D weight_of(const Errors *e, int64_t i)
     return w;
 }
 
+/* The error of element i, or for a mean the element. */
+INLINE D error_of(const Errors *e, ErrorKind kind, int64_t i)
+{
+    const D x = d_load(e->x + i);
+    return kind == ERROR_MEAN ? x : x - d_load(e->t + i);
+}
+
 /* m q l at element i. */
 INLINE D cost(const Errors *e, ErrorKind kind, int64_t i)
 {
-    D w = weight_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);
+    D w = weight_of(e, i), d = error_of(e, kind, i);
     return d_select(w == 0, d_set(0), w * value(kind, d, d_set(e->delta)));
 }
 
@@ -52,7 +61,7 @@ INLINE D cost(const Errors *e, ErrorKind kind, int64_t i)
  * plain loop. */
 INLINE D element_grad(const Errors *e, ErrorKind kind, int64_t i, D factor)
 {
-    D w = weight_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);
+    D w = weight_of(e, i), d = error_of(e, kind, i);
     D s = d_select(w == 0, d_set(0), grad(kind, d, d_set(e->delta)));
     return factor * w * s;
 }
@@ -109,6 +118,8 @@ double ISA_NAME(error_sum)(const Errors *e, int64_t n)
         return sum_of(e, ERROR_MAE, n);
     case ERROR_MSE:
         return sum_of(e, ERROR_MSE, n);
+    case ERROR_MEAN:
+        return sum_of(e, ERROR_MEAN, n);
     default:
         return sum_of(e, ERROR_HUBER, n);
     }
@@ -146,6 +157,9 @@ void ISA_NAME(error_grad)(const Errors *e, int64_t n, double factor, float *dx,
         break;
     case ERROR_MSE:
         grads(e, ERROR_MSE, n, factor, dx, add);
+        break;
+    case ERROR_MEAN:
+        grads(e, ERROR_MEAN, n, factor, dx, add);
         break;
     default:
         grads(e, ERROR_HUBER, n, factor, dx, add);
