@@ -41,11 +41,21 @@ function M.check_flag(what, key, v)
   return v
 end
 
--- Checks the options mask and weight: nodes, or nil.
-function M.check_mask(what, o)
+-- Checks the options mask and weight: nil, or nodes that are broadcast to the prediction x, whose
+-- extents are equal or 1. A map of classes without the background has one channel less.
+function M.check_mask(what, o, x)
   for _, key in ipairs { "mask", "weight" } do
-    if o[key] ~= nil and not is_node(o[key]) then
-      fail("usage", "%s: %s must be a node of the network, got %s", what, key, type(o[key]))
+    local q = o[key]
+    if q ~= nil and not is_node(q) then
+      fail("usage", "%s: %s must be a node of the network, got %s", what, key, type(q))
+    end
+    local fits = not q or (q.c == 1 or q.c == x.c or q.c == x.c - 1)
+    for _, axis in ipairs { "d", "h", "w" } do
+      fits = fits and (not q or q[axis] == 1 or q[axis] == x[axis])
+    end
+    if not fits then
+      fail("usage", "%s: %s must have the extents of the prediction, %s, or 1, got %s", what, key,
+           tostring(x), tostring(q))
     end
   end
 end
@@ -76,7 +86,7 @@ function M.check_numbers(what, x, t, o)
          what, tostring(x))
   end
   M.check_extents(what, "target", x, t, 1)
-  M.check_mask(what, o)
+  M.check_mask(what, o, x)
   M.check_ignore(what, o.ignore)
 end
 

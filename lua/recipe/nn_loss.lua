@@ -70,6 +70,9 @@ function weighted.tversky(x, target, o, _, weights)
 end
 
 function weighted.bce_dice(x, target, o, attrs, weights)
+  for _, key in ipairs { "bce", "dice" } do
+    operands.check_number("nn.bce_dice", key, o[key], 0, 1e30)
+  end
   local bce = weighted.bce(x, target, o, { pos_weight = o.pos_weight, name = attrs.name }, weights)
   return o.bce * bce + o.dice * regions.overlap("nn.bce_dice", x, target, o, weights)
 end
@@ -118,7 +121,7 @@ local function loss_of(name, loss, layer)
   return function(x, target, o)
     o = options(what, o, known)
     util.check_pair(what, x, target, loss.logits)
-    operands.check_mask(what, o)
+    operands.check_mask(what, o, x)
     local weights = loss.logits and operands.class_weights(what, x, o.class_weights)
     local attrs = loss.overlap and overlap_options(what, o) or {}
     for k in pairs(loss.own) do attrs[k] = o[k] end
@@ -126,6 +129,8 @@ local function loss_of(name, loss, layer)
     if name == "cross_entropy" then
       local e = operands.check_number(what, "label_smoothing", o.label_smoothing, 0, 1)
       if weights or e > 0 then
+        operands.check_extents(what, "target", x, target, 1)
+        operands.check_ignore(what, o.ignore)
         return smoothed_cross_entropy(x, target, o, attrs, weights, e)
       end
     elseif loss.logits then

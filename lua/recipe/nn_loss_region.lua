@@ -27,7 +27,7 @@ end
 -- Checks operands and shared options; returns the class weights of the classes that count.
 local function check(what, x, t, o)
   operands.check_classes(what, x, t)
-  operands.check_mask(what, o)
+  operands.check_mask(what, o, x)
   operands.check_ignore(what, o.ignore)
   operands.check_flag(what, "background", o.background)
   if not EMPTY[o.empty] then
@@ -78,6 +78,7 @@ function M.overlap(what, x, t, o, weights)
   local I, P, T = sums(p, truth, factor)
   local score
   if o.alpha then
+    for _, key in ipairs { "alpha", "beta" } do operands.check_number(what, key, o[key], 0, 1e6) end
     score = ratio(I + o.eps, I + o.alpha * (P - I) + o.beta * (T - I) + o.eps)
   else
     score = ratio(2 * I + o.eps, P + T + o.eps)

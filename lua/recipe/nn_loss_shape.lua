@@ -22,7 +22,7 @@ local function operands_of(what, x, distance, o)
   end
   util.check_pair(what, x, distance, true)
   operands.check_extents(what, "map of signed distances", x, distance, math.max(x.c - 1, 1), x.c)
-  operands.check_mask(what, o)
+  operands.check_mask(what, o, x)
   local weights = operands.class_weights(what, x, o.class_weights)
   local p, phi = operands.probabilities(x), op.stop(distance)
   if distance.c == x.c then return p, phi, weights end

@@ -707,6 +707,22 @@ t.test("wrong operands and options are named", function()
   end
   refused('empty must be "count" or "skip", got one', nn.cldice, z, y, { empty = "one" })
   refused("background must be true or false, got 1", nn.focal_tversky, z, y, { background = 1 })
+  local half = input { 1, 1, 4, 8 }
+  for _, f in ipairs { nn.cross_entropy, nn.generalized_dice, nn.cldice, nn.lovasz_softmax,
+                       nn.topk_cross_entropy, nn.softmax_focal } do
+    refused("mask must have the extents of the prediction, conv", f, z, y, { mask = half })
+  end
+  refused("weight must have the extents of the prediction", nn.bce, z, full, { weight = half })
+  for _, v in ipairs { "0.5", -1, nan, inf } do
+    local o = { per = "sample", class_weights = W3, alpha = v }
+    refused("nn.tversky: alpha must be a finite number from 0", nn.tversky, z, y, o)
+    o.alpha, o.dice = nil, v
+    refused("nn.bce_dice: dice must be a finite number from 0", nn.bce_dice, z, full, o)
+  end
+  refused("nn.cross_entropy: ignore must be a finite number", nn.cross_entropy, z, y,
+          { class_weights = W3, ignore = "255" })
+  refused("nn.cross_entropy: the target must have the positions of the prediction",
+          nn.cross_entropy, z, full, { class_weights = W3 })
   refused("alpha must be a finite number from 0.1 to 4", nn.hausdorff_loss, z, y, map,
           { alpha = 0 })
 
