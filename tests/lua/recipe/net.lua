@@ -6,35 +6,10 @@ local seg = require "seg"
 local core = require "seg.core"
 local net, nn, optim = seg.net, seg.nn, seg.optim
 
+local help = dofile("tests/support/nets.lua")(t)
+local input, in_scope, shape, planned = help.input, help.in_scope, help.shape, help.planned
+local parameters, numbers, learns = help.parameters, help.numbers, help.learns
 local folder, remove = t.folder()
-local count = 0
-
--- A new input in a scope of its own, so that networks do not share names.
-local function input(o)
-  count = count + 1
-  return nn.input("x" .. count, o)
-end
-
-local function in_scope(f)
-  count = count + 1
-  return nn.scope("s" .. count, f)
-end
-
-local function shape(node)
-  return table.concat(node.shape, "x")
-end
-
--- The plan of one sample for these nodes: trained parameters, running statistics, FLOP forward.
--- Nothing is allocated.
-local function planned(x, ...)
-  return core.plan { roots = { ... }, inputs = { [x.name] = x.shape }, device = "cpu",
-                     precision = "f32", threads = 1 }
-end
-
-local function parameters(x, ...)
-  local plan = planned(x, ...)
-  return plan.trained, plan.trained + plan.running
-end
 
 -- Parameters of the recipes' networks and of others with known counts ----------------
 
@@ -174,8 +149,7 @@ t.test("a U-Net takes the rank of its input, and any widths", function()
     local o = { features = { 2, 3 }, out = 4 }
     local function unet(axes, more)
       for k, v in pairs(more or {}) do o[k] = v end
-      count = count + 1
-      o.name = "u" .. count
+      o.name = "u" .. help.count(1)
       return net.unet(input(axes), o)
     end
     t.equal(shape(unet { c = 5, w = 12 }), "1x4x12")
@@ -265,50 +239,6 @@ t.test("options are checked, and the nearest is named", function()
 end)
 
 -- Gradients ------------------------------------------------------------------------
-
--- An array of this shape with different numbers.
-local function numbers(of, seed)
-  return seg.array.random(of, seed)
-end
-
--- One training step of a network on ref and cpu: every parameter has a gradient,
--- and both devices agree.
-local function step_of(x, y, loss, feeds)
-  local got = {}
-  for _, device in ipairs { "ref", "cpu" } do
-    local s = seg.step { loss = loss, optim = optim.sgd { lr = 0.01 }, outputs = { y = y },
-                         device = device, threads = 1 }
-    local value = s:run(feeds)
-    t.check(s.applied, "%s: not finite", device)
-    got[device] = { loss = value, gradients = s:gradients() }
-  end
-  t.near(got.cpu.loss / got.ref.loss, 1, 1e-5, "loss of cpu over ref")
-  local off, all = 0, 0
-  for name, g in pairs(got.ref.gradients) do
-    local e, power = got.cpu.gradients[name]:distance(g)
-    t.check(power > 0, "%s has no gradient", name)
-    off, all = off + e, all + power
-  end
-  t.check(off <= 1e-6 * all, "gradients of cpu and ref: %.3g, at most 1e-6", off / all)
-  return x
-end
-
-local function learns(name, axes, build)
-  t.test(name .. ": every parameter gets a gradient, on cpu as on ref", function()
-    -- a scope of its own, as initial weights depend on names
-    nn.scope("learns." .. name:gsub("[^%w]", "_"), function()
-      local x = input(axes)
-      local y = build(x)
-      local truth = nn.input(x.name .. "t", { c = y.c, d = y.rank > 2 and y.d or nil,
-                                              h = y.rank > 1 and y.h or nil,
-                                              w = y.rank > 0 and y.w or nil })
-      local sizes, sizes_t = x.shape, y.shape
-      sizes[1], sizes_t[1] = 32, 32 -- batch norm of few numbers enlarges every rounding
-      step_of(x, y, nn.mse(y, truth), { [x.name] = numbers(sizes, 1),
-                                        [truth.name] = numbers(sizes_t, 2) })
-    end)
-  end)
-end
 
 -- a gradient everywhere, so that no unit is dead by chance
 local leaky = { "leaky_relu", 0.1 }
@@ -432,7 +362,7 @@ t.test("weights of a deeper network are no weights of this one", function()
     local y = in_scope(function()
       return net.resnet(x, { depth = depth, base = 1, out = 2, stem = "small" })
     end)
-    return seg.model { outputs = { y = y } }, "s" .. count .. "."
+    return seg.model { outputs = { y = y } }, "s" .. help.count() .. "."
   end
   local deep, from = model(34)
   local flat, to = model(18)
@@ -443,8 +373,6 @@ t.test("weights of a deeper network are no weights of this one", function()
 end)
 
 -- PyTorch ----------------------------------------------------------------------------
-
-local FILE, ARRAYS = "tests/golden/networks.safetensors", "tests/golden/networks.npz"
 
 -- The networks of CASES in networks.py, by name.
 local cases = {
@@ -495,44 +423,8 @@ local cases = {
 -- Cases with sequences of different lengths.
 local with_lengths = { cnn_lstm = true }
 
-local keys = { [2] = { "c" }, [3] = { "c", "w" }, [4] = { "c", "h", "w" },
-               [5] = { "c", "d", "h", "w" } }
-
--- An input for arrays with this array's shape.
-local function input_for(name, array)
-  local o = {}
-  for i, key in ipairs(keys[#array.shape]) do o[key] = array.shape[i + 1] end
-  return nn.input(name, o)
-end
-
--- The file's tensors of a case have its name as a prefix; the rename only selects them.
-local function of(case)
-  return { rename = function(name) return name:match("^" .. case .. "%.(.*)$") and name end }
-end
-
 for case, build in pairs(cases) do
-  t.test(case .. ": forward, loss and gradients are PyTorch's", function()
-    local function array(what) return seg.array.load(ARRAYS, case .. "_" .. what) end
-    local x, truth, want = array "x", array "t", array "y"
-    local image, target = input_for(case .. "_x", x), input_for(case .. "_t", truth)
-    local lengths = with_lengths[case] and nn.input(case .. "_l", { c = 1 })
-    local y = nn.scope(case, function() return build(image, lengths) end)
-    t.equal(table.concat(y.shape, "x", 2), table.concat(want.shape, "x", 2), "shape")
-    local given, feeds = { [image.name] = x }, { [image.name] = x, [target.name] = truth }
-    if lengths then given[lengths.name], feeds[lengths.name] = array "l", array "l" end
-    local numbers_of = array "train"
-    for device, limit in pairs { ref = 1e-6, cpu = 1e-4 } do
-      local m = seg.model { outputs = { y = y }, device = device }
-      m:load(FILE, of(case))
-      local off, power = m:run(given).y:distance(want)
-      t.check(power > 0 and off <= limit ^ 2 * power, "%s: %.3g off, at most %g", device,
-              math.sqrt(off / power), limit)
-      local s = seg.step { loss = nn.mse(y, target), optim = optim.sgd { lr = 0 }, device = device }
-      s:load(FILE, of(case))
-      t.near(s:run(feeds) / numbers_of:get(1), 1, limit, device .. ": loss over PyTorch's")
-      t.near(s.grad_norm / numbers_of:get(2), 1, 10 * limit, device .. ": norm over PyTorch's")
-    end
-  end)
+  help.as_pytorch("tests/golden/networks", case, build, with_lengths[case])
 end
 
 remove()
