@@ -6,6 +6,7 @@
 
 local block = require "seg.recipe.net_block"
 local nn = require "seg.recipe.nn"
+local nnunet = require "seg.recipe.net_nnunet"
 local resnet = require "seg.recipe.net_resnet"
 local sequence = require "seg.recipe.net_sequence"
 local unet = require "seg.recipe.net_unet"
@@ -13,6 +14,7 @@ local util = require "seg.util"
 
 local M = {
   unet = unet.unet, deep_loss = unet.deep_loss,
+  nnunet = nnunet.nnunet,
   resnet = resnet.resnet, pose_resnet = resnet.pose_resnet,
   cnn_lstm = sequence.cnn_lstm, lstm_decoder = sequence.lstm_decoder,
   squeeze_excite = block.squeeze_excite, attention_gate = block.attention_gate,

@@ -104,7 +104,8 @@ local norms = { batch = nn.batch_norm, group = nn.group_norm, instance = nn.inst
                 layer = nn.layer_norm }
 
 -- norm: "batch", "group", "instance", "layer", "none", or one of them with its options, { "group",
--- groups = 4 }. -> function(x, name of the layer or nil), whether it is a norm
+-- groups = 4 }. -> function(x, name of the layer or nil, first value of its weights or nil),
+-- whether it is a norm
 function M.norm(what, norm)
   local kind, given = norm, {}
   if type(norm) == "table" then
@@ -115,8 +116,8 @@ function M.norm(what, norm)
   end
   M.choice(what .. ": norm", kind, { "batch", "group", "instance", "layer", "none" })
   if kind == "none" then return function(x) return x end, false end
-  return function(x, name)
-    local o = { name = name }
+  return function(x, name, weight)
+    local o = { name = name, weight = weight }
     for k, v in pairs(given) do o[k] = v end
     return norms[kind](x, o)
   end, true
@@ -188,27 +189,40 @@ M.self_attention = M.builder("self_attention", { heads = 4, dropout = 0 }, 1,
                                               dropout = o.dropout })
 end)
 
+-- The sum of a residual block's own input x with y, its result before the last activation. x has
+-- to get y's channels and grid: by a convolution of 1 with the stride; with s.shortcut = "pool" by
+-- a mean over the stride, then a convolution of 1 without bias if channels differ (He et al. 2019,
+-- arXiv:1812.01187, ResNet-D). The norm after the convolution is like the block's.
+local function shortcut(x, y, s, stride)
+  local moved = y.w ~= x.w or y.h ~= x.h or y.d ~= x.d
+  if x.c == y.c and not moved then return x end
+  local bias = s.bias
+  if s.shortcut == "pool" then
+    if moved then x = nn.avgpool(x, stride) end
+    if x.c == y.c then return x end
+    bias, stride = false, 1
+  end
+  x = nn.conv(x, y.c, 1, { bias = bias, init = s.init, stride = stride or 1, name = "short" })
+  return s.norm(x, "short_norm")
+end
+
 -- s.convs times convolution, norm, activation. With s.residual x is added before the last
--- activation (He et al. 2016, arXiv:1512.03385), through a 1x1 convolution if channels or extents
--- differ. stride: of the first convolution. s: { convs, kernel, bias, norm, act, init, residual,
--- squeeze, dropout }, norm and act as functions.
+-- activation (He et al. 2016, arXiv:1512.03385); with s.zero_last the weights of the norm before
+-- the sum begin with 0, so that the block begins as its shortcut (Goyal et al. 2017,
+-- arXiv:1706.02677, section 5.1). stride: of the first convolution. s: { convs, kernel, dilation,
+-- bias, norm, act, init, residual, shortcut, zero_last, squeeze, dropout }, norm and act as
+-- functions.
 function M.convs(x, filters, s, stride)
   local y = x
   for i = 1, s.convs do
-    y = s.norm(nn.conv(y, filters, s.kernel, { bias = s.bias, init = s.init,
-                                              stride = i == 1 and stride or 1 }))
-    if i < s.convs or not s.residual then y = s.act(y) end
+    local last = s.residual and i == s.convs
+    y = nn.conv(y, filters, s.kernel, { bias = s.bias, init = s.init, dilation = s.dilation,
+                                        stride = i == 1 and stride or 1 })
+    y = s.norm(y, nil, last and s.zero_last and 0 or nil)
+    if not last then y = s.act(y) end
   end
   if s.squeeze > 0 then y = M.squeeze_excite(y, { reduction = s.squeeze, name = "squeeze" }) end
-  if s.residual then
-    local short = x
-    if x.c ~= filters or y.w ~= x.w or y.h ~= x.h or y.d ~= x.d then
-      short = nn.conv(x, filters, 1, { bias = s.bias, init = s.init, stride = stride or 1,
-                                      name = "short" })
-      short = s.norm(short, "short_norm")
-    end
-    y = s.act(y + short)
-  end
+  if s.residual then y = s.act(y + shortcut(x, y, s, stride)) end
   return nn.spatial_dropout(y, s.dropout)
 end
 

@@ -4,7 +4,9 @@
 -- padded convolutions, so that the result has the extents of the input. Scopes are named like those
 -- of the recipes: enc1, up1, dec1, ... from the finest grid to the coarsest, bottom, head; so this
 -- function gives the networks of scripts/brain_unet.lua and scripts/nfbs_unet.lua with the same
--- names and bytes.
+-- names and bytes. With the options by level it also gives the plain and the residual U-Nets of
+-- nnU-Net (Isensee et al. 2021, doi:10.1038/s41592-020-01008-z; 2024, arXiv:2404.09556), which
+-- net_nnunet.lua calls.
 
 local block = require "seg.recipe.net_block"
 local nn = require "seg.recipe.nn"
@@ -23,12 +25,22 @@ local known = {
   bottom = none,       -- channels below the last level, default: twice the last
   factors = 2,         -- between grids: one for all, or a list of one for each
                        -- level, each a number or one an axis
-  convs = 2,           -- convolutions in a block
+  stem = 0,            -- channels of a convolution before the first level; 0: none
+  blocks = 1,          -- blocks of each level and the bottom, or a list, the bottom last
+  convs = 2,           -- convolutions in a block, or such a list
+  decoder_convs = none, -- in a block of the decoder, or a list by level; default: convs
   kernel = 3,          -- odd; or one an axis
+  kernels = none,      -- a list of kernels, the bottom last, in place of `kernel`
+  dilation = 1,        -- of these convolutions; or one an axis
+  dilations = none,    -- a list of dilations, the bottom last, in place of `dilation`
   bias = none,         -- of these convolutions; default: only without a norm
   norm = "batch",
+  norms = none,        -- a list of norms, the bottom last, in place of `norm`
   act = "relu",
-  residual = false,    -- residual blocks
+  residual = false,    -- residual blocks; "encoder": only in levels and bottom on the way down
+  shortcut = "conv",   -- of a residual block that changes its grid: a convolution of 1 with the
+                       -- stride; "pool": a mean, then a convolution of 1 without bias
+  zero_last = false,   -- the last norm of a residual block begins with the weight 0
   squeeze = 0,         -- squeeze and excitation in each block, with this reduction
   gates = false,       -- skips through attention gates
   heads = 0,           -- heads of a self-attention after the bottom
@@ -54,24 +66,88 @@ local function read_factors(what, o, x, levels)
   return list
 end
 
+-- A value for each of `count` levels, checked by read(value, what): from the list `each`, or `all`
+-- everywhere if `each` is nil. levels: the text for `count`.
+local function by_level(what, each, all, count, read, levels)
+  if each ~= nil and (type(each) ~= "table" or #each ~= count) then
+    fail("usage", "%s must be a list of %d, one for each level%s, got %s", what, count,
+         levels or " and the bottom",
+         type(each) == "table" and util.plural(#each, "entry", "entries") or tostring(each))
+  end
+  local list = {}
+  for i = 1, count do
+    local v = all
+    if each ~= nil then v = each[i] end
+    list[i] = read(v, each and string.format("%s: level %d", what, i) or what)
+  end
+  return list
+end
+
+-- Whole numbers by level, from one number or a list.
+local function counts(what, v, count, levels)
+  local list = type(v) == "table"
+  return by_level(what, list and v or nil, v, count,
+                  function(n, where) return block.whole(where, n, 1) end, levels)
+end
+
+-- The settings of the blocks of each level, the bottom last, as block.convs takes them; and those
+-- of the decoder.
+local function read_blocks(x, o, what, count)
+  local function axes(v, where) return block.per_axis(where, v, x, 1) end
+  local function odd(v, where)
+    local kernel = axes(v, where)
+    for _, k in ipairs(kernel) do
+      if k % 2 == 0 then fail("usage", "%s must be odd, got %d", where, k) end
+    end
+    return kernel
+  end
+  local function norm(v)
+    local f, normed = block.norm(what, v)
+    return { f = f, bias = not normed }
+  end
+  local kernels = by_level(what .. (o.kernels and ": kernels" or ": kernel"), o.kernels, o.kernel,
+                           count, odd)
+  local dilations = by_level(what .. (o.dilations and ": dilations" or ": dilation"), o.dilations,
+                             o.dilation, count, axes)
+  local norms = by_level(what .. ": norms", o.norms, o.norm, count, norm)
+  local blocks = counts(what .. ": blocks", o.blocks, count)
+  local convs = counts(what .. ": convs", o.convs, count)
+  local decoder_convs = o.decoder_convs and counts(what .. ": decoder_convs", o.decoder_convs,
+                                                   count - 1, "")
+  local bias = o.bias
+  if bias ~= nil then block.flag(what .. ": bias", bias) end
+  local residual = o.residual
+  if residual ~= "encoder" and type(residual) ~= "boolean" then
+    fail("usage", '%s: residual must be true, false or "encoder", got %s', what, tostring(residual))
+  end
+  local shared = {
+    act = block.act(what, o.act), init = o.init, dropout = o.dropout,
+    squeeze = block.whole(what .. ": squeeze", o.squeeze, 0),
+    shortcut = block.choice(what .. ": shortcut", o.shortcut, { "conv", "pool" }),
+    zero_last = block.flag(what .. ": zero_last", o.zero_last),
+  }
+  local down, up = {}, {}
+  for i = 1, count do
+    local s = { blocks = blocks[i], convs = convs[i], kernel = kernels[i], dilation = dilations[i],
+                norm = norms[i].f, residual = residual ~= false }
+    if bias == nil then s.bias = norms[i].bias else s.bias = bias end
+    for k, v in pairs(shared) do s[k] = v end
+    down[i], up[i] = s, {}
+    for k, v in pairs(s) do up[i][k] = v end
+    up[i].blocks, up[i].residual = 1, residual == true
+    if decoder_convs then up[i].convs = decoder_convs[i] end
+  end
+  return down, up
+end
+
 -- Checks and converts the options.
 local function read(x, o, what)
   local s = { out = block.whole(what .. ": out", o.out, 1), init = o.init,
-              convs = block.whole(what .. ": convs", o.convs, 1),
-              residual = block.flag(what .. ": residual", o.residual),
+              stem = block.whole(what .. ": stem", o.stem, 0),
               gates = block.flag(what .. ": gates", o.gates),
-              squeeze = block.whole(what .. ": squeeze", o.squeeze, 0), dropout = o.dropout,
               heads = block.whole(what .. ": heads", o.heads, 0),
-              down = block.choice(what .. ": down", o.down, { "maxpool", "conv" }),
+              strided = block.choice(what .. ": down", o.down, { "maxpool", "conv" }) == "conv",
               up = block.choice(what .. ": up", o.up, { "upconv", "linear", "nearest" }) }
-  local normed
-  s.norm, normed = block.norm(what, o.norm)
-  s.act = block.act(what, o.act)
-  s.kernel = block.per_axis(what .. ": kernel", o.kernel, x, 1)
-  for _, k in ipairs(s.kernel) do
-    if k % 2 == 0 then fail("usage", "%s: kernel must be odd, got %d", what, k) end
-  end
-  if o.bias == nil then s.bias = not normed else s.bias = block.flag(what .. ": bias", o.bias) end
   if o.features then
     s.features = block.widths(what .. ": features", o.features)
   else
@@ -79,12 +155,14 @@ local function read(x, o, what)
     local base = block.whole(what .. ": base", o.base, 1)
     for i = 1, block.whole(what .. ": levels", o.levels, 1) do s.features[i] = base << (i - 1) end
   end
-  s.bottom = block.whole(what .. ": bottom", o.bottom or 2 * s.features[#s.features], 1)
-  s.factors = read_factors(what, o, x, #s.features)
+  local last = #s.features
+  s.bottom = block.whole(what .. ": bottom", o.bottom or 2 * s.features[last], 1)
+  s.encoder, s.decoder = read_blocks(x, o, what, last + 1)
+  s.factors = read_factors(what, o, x, last)
   s.deep = block.whole(what .. ": deep", o.deep, 0)
-  if s.deep >= #s.features then
+  if s.deep >= last then
     fail("usage", "%s: deep = %d, but of %s at most %d have a coarser result", what, s.deep,
-         util.plural(#s.features, "level"), #s.features - 1)
+         util.plural(last, "level"), last - 1)
   end
   s.decoded = {}
   return s
@@ -116,8 +194,27 @@ end
 
 -- The network -------------------------------------------------------------------
 
-local function scoped(name, x, filters, s, stride)
-  return nn.scope(name, function() return block.convs(x, filters, s, stride) end)
+-- The blocks `l` of a level in a scope of this name; several are in scopes block1, block2, ... of
+-- it. stride: of the first convolution.
+local function scoped(name, x, filters, l, stride)
+  return nn.scope(name, function()
+    if l.blocks == 1 then return block.convs(x, filters, l, stride) end
+    for i = 1, l.blocks do
+      x = nn.scope("block" .. i, function()
+        return block.convs(x, filters, l, i == 1 and stride or nil)
+      end)
+    end
+    return x
+  end)
+end
+
+-- One convolution with norm and activation, in the form of those of level 1.
+local function stem(x, s)
+  if s.stem == 0 then return x end
+  local l = {}
+  for k, v in pairs(s.encoder[1]) do l[k] = v end
+  l.blocks, l.convs, l.residual, l.squeeze = 1, 1, false, 0
+  return scoped("stem", x, s.stem, l)
 end
 
 -- Upsamples from the coarser grid to the finer one, to `filters` channels.
@@ -133,19 +230,19 @@ end
 local function levels(x, s, level, stride)
   local filters = s.features[level]
   if not filters then
-    x = scoped("bottom", x, s.bottom, s, stride)
+    x = scoped("bottom", x, s.bottom, s.encoder[level], stride)
     return s.heads > 0 and block.self_attention(x, { heads = s.heads, name = "mixer" }) or x
   end
-  local skip = scoped("enc" .. level, x, filters, s, stride)
+  local skip = scoped("enc" .. level, x, filters, s.encoder[level], stride)
   local f, low = s.factors[level]
-  if s.down == "conv" then
+  if s.strided then
     low = levels(skip, s, level + 1, f)
   else
     low = levels(nn.maxpool(skip, f), s, level + 1)
   end
   local up = enlarge(low, filters, s, level)
   if s.gates then skip = block.attention_gate(skip, low, { name = "gate" .. level }) end
-  s.decoded[level] = scoped("dec" .. level, up .. skip, filters, s)
+  s.decoded[level] = scoped("dec" .. level, up .. skip, filters, s.decoder[level])
   return s.decoded[level]
 end
 
@@ -155,7 +252,7 @@ M.unet = block.builder("unet", known, 1, function(x, o, what)
   block.flag(what .. ": pad", o.pad)
   local s = read(x, o, what)
   local border, box = fit(x, s, o, what)
-  local y = levels(border and nn.pad(x, border) or x, s, 1)
+  local y = levels(stem(border and nn.pad(x, border) or x, s), s, 1)
   local logits, deep = nn.conv(y, s.out, 1, { init = s.init, name = "head" }), {}
   for i = 1, s.deep do
     deep[i] = nn.conv(s.decoded[i + 1], s.out, 1, { init = s.init, name = "head" .. i + 1 })

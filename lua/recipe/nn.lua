@@ -273,18 +273,24 @@ end
 
 -- Norms -----------------------------------------------------------------------
 
-local function affine(name, c, wanted)
+-- Weight and bias of a norm, which begin with the value `weight` and with 0; nil if not wanted.
+local function affine(name, c, wanted, weight)
   if not wanted then return nil, nil end
-  return param(name .. ".weight", { c }, -1, { init = "const", value = 1 }),
+  if type(weight) ~= "number" or not (math.abs(weight) <= 3.4e38) then
+    fail("usage", "%s: weight, the first value of the weights, must be a number, got %s", name,
+         tostring(weight))
+  end
+  return param(name .. ".weight", { c }, -1, { init = "const", value = weight }),
          param(name .. ".bias", { c }, -1, { init = "const", value = 0 })
 end
 
 -- Batch norm with PyTorch's conventions: running <- (1 - momentum) running +
 -- momentum batch, unbiased running variance.
 function M.batch_norm(x, o)
-  o = options("nn.batch_norm", o, { eps = 1e-5, momentum = 0.1, affine = true, name = none })
+  o = options("nn.batch_norm", o, { eps = 1e-5, momentum = 0.1, affine = true, weight = 1,
+                                    name = none })
   local name = layer("norm", o.name)
-  local w, b = affine(name, x.c, o.affine)
+  local w, b = affine(name, x.c, o.affine, o.weight)
   local mean = param(name .. ".running_mean", { x.c }, -1,
                      { init = "const", value = 0, trained = false })
   local var = param(name .. ".running_var", { x.c }, -1,
@@ -299,11 +305,11 @@ end
 -- Norms without running statistics: per sample and channel; per sample and group of channels; per
 -- position over channels.
 local function norm(row, known)
-  known.eps, known.affine, known.name = 1e-5, true, none
+  known.eps, known.affine, known.weight, known.name = 1e-5, true, 1, none
   return function(x, o)
     o = options("nn." .. row, o, known)
     local name = layer("norm", o.name)
-    local w, b = affine(name, x.c, o.affine)
+    local w, b = affine(name, x.c, o.affine, o.weight)
     return op[row](x, w, b, { eps = o.eps, groups = o.groups, name = name })
   end
 end

@@ -234,6 +234,7 @@ function nn.embedding(index, o) end
 ---@class seg.nn.norm
 ---@field eps? number = 1e-5
 ---@field affine? boolean = true
+---@field weight? number = 1; first value of the weights
 ---@field name? string
 
 ---@class seg.nn.batch_norm: seg.nn.norm

@@ -23,12 +23,21 @@ local net = {}
 ---@field levels? integer = 4; for `levels` levels
 ---@field bottom? integer = twice the last level; channels of the bottom
 ---@field factors? integer|seg.extent[] = 2; downsampling, or a list by level: { { 1, 2, 2 }, 2, 2 } for thick slices
----@field convs? integer = 2; convolutions of a block
+---@field stem? integer = 0; channels of one convolution before the first level
+---@field blocks? integer|integer[] = 1; blocks of each level and the bottom, or a list, the bottom last
+---@field convs? integer|integer[] = 2; convolutions of a block, or such a list
+---@field decoder_convs? integer|integer[] = `convs`; of a block of the decoder, or a list by level
 ---@field kernel? seg.extent = 3; odd
+---@field kernels? seg.extent[] instead of `kernel`: a list, the bottom last: { { 1, 3, 3 }, 3, 3 }
+---@field dilation? seg.extent = 1
+---@field dilations? seg.extent[] instead of `dilation`: a list, the bottom last
 ---@field bias? boolean of these convolutions; default: only without a norm
 ---@field norm? seg.net.norm = "batch"
+---@field norms? seg.net.norm[] instead of `norm`: a list, the bottom last
 ---@field act? seg.net.act = "relu"
----@field residual? boolean = false; residual blocks (arXiv:1512.03385), with a convolution of 1 where channels or extents differ
+---@field residual? boolean|"encoder" = false; residual blocks (arXiv:1512.03385), or only those on the way down
+---@field shortcut? "conv"|"pool" = "conv"; where channels or extents differ: a convolution of 1; pool: a mean, then a convolution of 1 without bias (arXiv:1812.01187)
+---@field zero_last? boolean = false; the last norm of a residual block begins with weights of 0 (arXiv:1706.02677)
 ---@field squeeze? integer = 0; reduction of squeeze and excitation in each block (arXiv:1709.01507)
 ---@field gates? boolean = false; attention gates on the skips (arXiv:1804.03999)
 ---@field heads? integer = 0; heads of a self-attention after the bottom (arXiv:1706.03762)
@@ -43,12 +52,38 @@ local net = {}
 ---U-Net (arXiv:1505.04597, 3-D: arXiv:1606.06650) with convolutions that keep the extents. Each extent must be a multiple of the
 ---product of its factors, 16 for four levels. With `deep`, the second result is a list of coarser logits;
 ---`predict` and exports leave their weights out. Parameters: enc1 ..., bottom, up1 ..., dec1 ..., head; in a block conv1,
----norm1, conv2, norm2, squeeze.linear1, short, short_norm; gate1.skip, gate1.gate, gate1.psi, head2, mixer.attention1.
+---norm1, conv2, norm2, squeeze.linear1, short, short_norm; gate1.skip, gate1.gate, gate1.psi, head2, mixer.attention1, stem.conv1;
+---in levels of several blocks enc2.block1.conv1.
 ---@param x seg.node
 ---@param o? seg.net.unet
 ---@return seg.node logits
 ---@return seg.node[]? deep
 function net.unet(x, o) end
+
+---@class seg.net.nnunet
+---@field out? integer = 1; channels of the result
+---@field encoder? "residual"|"plain" = "residual"; blocks of a level: 1, 3, 4, 6, 6, ... residual ones, or one of two convolutions
+---@field spacing_mm? number|number[] = 1; along {w, h, d}, as of `:resample`
+---@field base? integer = 32; channels of the first level, doubled at each level
+---@field limit? integer = 320, in 2-D 512; most channels
+---@field deep? boolean = true; logits of all coarser levels for deep supervision
+---@field init? seg.init = "kaiming_normal"
+---@field name? string
+
+---The U-Net that nnU-Net plans for these extents (doi:10.1038/s41592-020-01008-z; residual encoder: arXiv:2404.09556). An axis is
+---halved while it has 8 positions or more and its spacing is below twice the smallest; along an axis with a larger spacing
+---kernels are 1, else 3. The presets ResEnc M, L and XL are this network for patches that suit GPUs of 8, 24 and 40 GB.
+---Parameters: those of `net.unet`, of which this is one call.
+---
+---```lua
+---local patch = nn.input("patch", { c = 1, d = 40, h = 224, w = 192 })
+---local logits, deep = net.nnunet(patch, { out = 16, spacing_mm = { 0.71, 0.71, 2 } })
+---```
+---@param x seg.node
+---@param o? seg.net.nnunet
+---@return seg.node logits
+---@return seg.node[]? deep
+function net.nnunet(x, o) end
 
 ---Deep supervision: the weighted sum of a loss over both results of a U-Net with `deep`, against the target
 ---subsampled to each grid. Default weights are those of nnU-Net: 1, 1/2, 1/4, ... divided by their sum.

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""packages.py -- networks of published packages, reference of tests/lua/recipe/net_packages.lua.
+
+    pip install torch==2.15.0 torchvision==0.29.2 monai==1.6.1 \\
+        dynamic-network-architectures==0.4.4
+    python3 tests/golden/packages.py
+
+writes into this folder, for the cases of CASES,
+    packages.safetensors   initial weights, CASE.NAME with segengine's names
+    packages.npz           CASE_x input, CASE_t target, CASE_y evaluation
+                           forward, CASE_train {loss, norm of all gradients}
+and prints the parameters of the networks in full size, which the test has as
+numbers. The loss is the mean squared error of the training forward pass. Coarser
+results (deep supervision) are added to the finest as means over positions, so
+that they are compared too. All values are computed in float64 from float32
+weights and inputs, which are exact in both programs.
+"""
+
+import pathlib
+import re
+import sys
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from dynamic_network_architectures.architectures import unet as nnunet
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "pytorch"))
+import unet_torch as peer  # noqa: E402
+
+# nnU-Net ------------------------------------------------------------------------
+
+
+def nnunet_net(kind, conv, c, features, kernels, strides, out, **more):
+    norm = {nn.Conv2d: nn.InstanceNorm2d, nn.Conv3d: nn.InstanceNorm3d}[conv]
+    return kind(
+        c, len(features), features, conv, kernels, strides,
+        num_classes=out, conv_bias=True, norm_op=norm,
+        norm_op_kwargs={"eps": 1e-5, "affine": True}, nonlin=nn.LeakyReLU,
+        nonlin_kwargs={"inplace": True}, deep_supervision=True, **more,
+    )  # fmt: skip
+
+
+def plain(conv, c, features, kernels, strides, out, convs=2, decoder=2):
+    return nnunet_net(
+        nnunet.PlainConvUNet, conv, c, features, kernels, strides, out,
+        n_conv_per_stage=convs, n_conv_per_stage_decoder=decoder,
+    )  # fmt: skip
+
+
+def residual(conv, c, features, kernels, strides, out, blocks=None):
+    blocks = blocks or ([1, 3, 4] + 6 * [6])[: len(features)]
+    return nnunet_net(
+        nnunet.ResidualEncoderUNet, conv, c, features, kernels, strides, out,
+        n_blocks_per_stage=blocks, n_conv_per_stage_decoder=1,
+    )  # fmt: skip
+
+
+def nnunet_name(name, net):
+    """encoder.stages.1.blocks.0.conv1.conv.weight -> enc2.conv1.weight"""
+    stages = len(net.encoder.stages)
+
+    def level(i):
+        return "bottom" if i == stages - 1 else f"enc{i + 1}"
+
+    def encoder(m):
+        i, b = int(m[1]), int(m[2])
+        several = len(net.encoder.stages[i].blocks) > 1
+        return level(i) + (f".block{b + 1}." if several else ".")
+
+    def head(m):
+        i = stages - 1 - int(m[1])
+        return "head." if i == 1 else f"head{i}."
+
+    rules = [
+        (r"^encoder\.stages\.(\d+)\.blocks\.(\d+)\.", encoder),
+        (r"^encoder\.stages\.(\d+)\.0\.", lambda m: level(int(m[1])) + "."),
+        (r"^encoder\.stem\.", "stem."),
+        (r"^decoder\.stages\.(\d+)\.", lambda m: f"dec{stages - 1 - int(m[1])}."),
+        (r"^decoder\.transpconvs\.(\d+)\.", lambda m: f"up{stages - 1 - int(m[1])}."),
+        (r"^decoder\.seg_layers\.(\d+)\.", head),
+        (r"convs\.(\d+)\.(conv|norm)\.", lambda m: f"{m[2]}{int(m[1]) + 1}."),
+        (r"conv(\d)\.(conv|norm)\.", lambda m: f"{m[2]}{m[1]}."),
+        (r"skip\.\d\.conv\.", "short."),
+        (r"skip\.\d\.norm\.", "short_norm."),
+    ]
+    for pattern, new in rules:
+        name = re.sub(pattern, new, name)
+    return name
+
+
+def keep(_, value):
+    return value
+
+
+# Cases --------------------------------------------------------------------------
+
+THIN = ((1, 3, 3), (3, 3, 3), (3, 3, 3))
+HALVES = ((1, 1, 1), (1, 2, 2), (2, 2, 2))
+
+# name: (network, its name in segengine, its tensor in segengine, input)
+CASES = {
+    "nnunet_plain": (
+        lambda: plain(nn.Conv3d, 1, (2, 4, 4), THIN, HALVES, 2),
+        nnunet_name, keep, (1, 1, 8, 16, 16),
+    ),
+    "nnunet_residual": (
+        lambda: residual(nn.Conv3d, 2, (2, 3, 3), THIN, HALVES, 2),
+        nnunet_name, keep, (1, 2, 8, 16, 16),
+    ),
+    "unet_by_level": (
+        lambda: plain(nn.Conv2d, 1, (2, 3, 4), (5, 3, (1, 3)), (1, (2, 1), 2), 1,
+                      [1, 2, 3], [2, 1]),
+        nnunet_name, keep, (2, 1, 8, 6),
+    ),
+}  # fmt: skip
+
+CUBE = ((3, 3, 3),) * 6
+EVEN = ((1, 1, 1),) + ((2, 2, 2),) * 5
+WIDE = (32, 64, 128, 256, 320, 320)
+
+# Networks in full size: what nnunetv2 2.8.1 plans for a data set with these channels
+# and classes, spacing and median extents (d, h, w) (plain: ExperimentPlanner, M, L, XL:
+# nnUNetPlannerResEncM, L, XL)
+SIZES = {
+    "plain, 1x1x1 mm, 482x512x512, patch 128x128x128": lambda: plain(
+        nn.Conv3d, 1, WIDE, CUBE, EVEN, 3),
+    "M, L, XL of the same, patch 128x128x128, 192x192x192, 224x256x224":
+        lambda: residual(nn.Conv3d, 1, WIDE, CUBE, EVEN, 3),
+    "M, 4 channels, 1x1x1 mm, 140x171x136, patch 128x160x112": lambda: residual(
+        nn.Conv3d, 4, WIDE, CUBE, EVEN[:5] + ((2, 2, 1),), 4),
+    "M, 2x0.711x0.711 mm, 103x488x488, patch 40x224x192": lambda: residual(
+        nn.Conv3d, 1, WIDE, ((1, 3, 3),) + CUBE[1:],
+        ((1, 1, 1), (1, 2, 2)) + EVEN[1:4] + ((1, 2, 2),), 16),
+    "L, XL of the same, patch 64x320x256, 80x320x320": lambda: residual(
+        nn.Conv3d, 1, WIDE + (320,), ((1, 3, 3),) + CUBE,
+        ((1, 1, 1), (1, 2, 2)) + EVEN[1:5] + ((1, 2, 2),), 16),
+    "M, L, XL in 2-D, patch 512x512": lambda: residual(
+        nn.Conv2d, 1, (32, 64, 128, 256, 512, 512, 512, 512), 3,
+        (1,) + (2,) * 7, 16),
+    "plain, 6.35x1.5625x1.5625 mm, 14x231x216, patch 14x256x224": lambda: plain(
+        nn.Conv3d, 1, WIDE, ((1, 3, 3),) * 2 + CUBE[:4],
+        ((1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2), (1, 2, 2), (1, 2, 2)), 4),
+}  # fmt: skip
+
+
+def result(y):
+    """One tensor from all results of a network."""
+    if not isinstance(y, (list, tuple)):
+        return y
+    for coarse in y[1:]:
+        mean = coarse.flatten(2).mean(2)
+        y = [y[0] + mean.reshape(mean.shape + (1,) * (y[0].dim() - 2))]
+    return y[0]
+
+
+def new_net(make):
+    """The package's initial weights, norms with random scale and shift: float32
+    numbers, stored in float64."""
+    torch.manual_seed(1)
+    net = make()
+    for layer in net.modules():
+        if "Norm" in type(layer).__name__ and getattr(layer, "weight", None) is not None:
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.normal_(layer.bias, 0.0, 0.2)
+    return net.double()
+
+
+def main():
+    torch.set_num_threads(2)
+    rng, weights, arrays = np.random.RandomState(7), {}, {}
+    for name, (make, rename, change, shape) in CASES.items():
+        x = rng.normal(size=shape).astype("<f4")
+        net, feed = new_net(make), torch.from_numpy(x).double()
+        for k, v in net.named_parameters():
+            mine = rename(k, net)
+            if mine:
+                value = change(mine, v.detach().numpy())
+                weights[f"{name}.{mine}"] = value.astype("<f4")
+        net.eval()
+        with torch.no_grad():
+            y = result(net(feed)).numpy()
+        t = rng.normal(size=y.shape).astype("<f4")
+        net.train()
+        loss = F.mse_loss(result(net(feed)), torch.from_numpy(t).double())
+        loss.backward()
+        norm_sq = sum((p.grad**2).sum() for p in net.parameters() if p.grad is not None)
+        arrays.update({f"{name}_x": x, f"{name}_t": t,
+                       f"{name}_y": y.astype("<f4"),
+                       f"{name}_train": np.array([loss.item(),
+                                                  norm_sq.sqrt().item()])})
+        print(f"{name}: y {y.shape} {y.mean():.4f} +- {y.std():.4f}, loss {loss:.6f}")
+    peer.save_tensors(HERE / "packages.safetensors", weights)
+    np.savez(HERE / "packages.npz", **arrays)
+    with torch.device("meta"):
+        for name, make in SIZES.items():
+            print(f"{name}: {sum(p.numel() for p in make().parameters())} parameters")
+
+
+if __name__ == "__main__":
+    main()
