@@ -5,6 +5,7 @@
 -- networks with their parameters and arithmetic.
 
 local block = require "seg.recipe.net_block"
+local mednext = require "seg.recipe.net_mednext"
 local nn = require "seg.recipe.nn"
 local nnunet = require "seg.recipe.net_nnunet"
 local resnet = require "seg.recipe.net_resnet"
@@ -14,7 +15,7 @@ local util = require "seg.util"
 
 local M = {
   unet = unet.unet, deep_loss = unet.deep_loss,
-  nnunet = nnunet.nnunet,
+  nnunet = nnunet.nnunet, mednext = mednext.mednext, mednext_block = mednext.block,
   resnet = resnet.resnet, pose_resnet = resnet.pose_resnet,
   cnn_lstm = sequence.cnn_lstm, lstm_decoder = sequence.lstm_decoder,
   squeeze_excite = block.squeeze_excite, attention_gate = block.attention_gate,

@@ -102,6 +102,27 @@ function net.nnunet(x, o) end
 ---@return seg.node
 function net.deep_loss(logits, deep, target, loss, o) end
 
+---@class seg.net.mednext
+---@field out? integer = 1; channels of the result
+---@field size? "S"|"B"|"M"|"L" = "S"; of the paper: blocks and expansions
+---@field filters? integer = 32; channels of the first level, doubled at each level
+---@field kernel? seg.extent = 3; odd; of the depthwise convolutions
+---@field blocks? integer[] of each level, the bottom last
+---@field expansions? integer[] of the channels inside the blocks of each level, the bottom last
+---@field norm? seg.net.norm = "instance"; the paper's group norm of one channel a group
+---@field deep? boolean = false; logits of all coarser levels and the bottom for deep supervision
+---@field init? seg.init
+---@field name? string
+
+---MedNeXt (arXiv:2303.09975): a U-shaped network of `net.mednext_block`, whose skips are added. Each extent must be a multiple
+---of 2 for each level, 16 for the sizes of the paper. Parameters: stem, enc1.block1.conv1, norm1, conv2, conv3, down1 ..., bottom,
+---up1 (upconv1, short), dec1 ..., head, head2.
+---@param x seg.node
+---@param o? seg.net.mednext
+---@return seg.node logits
+---@return seg.node[]? deep
+function net.mednext(x, o) end
+
 ---@class seg.net.pix2pix
 ---@field out? integer = 1; channels of the result
 ---@field filters? integer = 64; of the first convolution
@@ -243,6 +264,22 @@ function net.lstm_decoder(x, o) end
 function net.mlp(x, o) end
 
 -- Blocks ----------------------------------------------------------------------
+
+---@class seg.net.mednext_block
+---@field filters? integer = the channels of x
+---@field expansion? integer = 4; channels inside the block over those of x
+---@field kernel? seg.extent = 3; odd
+---@field step? "down"|"up" halves or doubles the extents
+---@field norm? seg.net.norm = "instance"
+---@field residual? boolean = true; adds x, through a convolution of 1 where the grid changes
+---@field init? seg.init
+---@field name? string
+
+---Block of MedNeXt (arXiv:2303.09975): a depthwise convolution, norm, a convolution of 1 to more channels, GELU, a convolution of 1.
+---@param x seg.node
+---@param o? seg.net.mednext_block
+---@return seg.node
+function net.mednext_block(x, o) end
 
 ---Channels times factors from 0 to 1 computed from the means of all; default reduction 16.
 ---@param x seg.node

@@ -7,12 +7,13 @@
 
 writes into this folder, for the cases of CASES,
     packages.safetensors   initial weights, CASE.NAME with segengine's names
-    packages.npz           CASE_x input, CASE_t target, CASE_y evaluation
-                           forward, CASE_train {loss, norm of all gradients}
+    packages.npz           CASE_x input, CASE_t target, CASE_y result,
+                           CASE_train {loss, norm of all gradients}
 and prints the parameters of the networks in full size, which the test has as
-numbers. The loss is the mean squared error of the training forward pass. Coarser
-results (deep supervision) are added to the finest as means over positions, so
-that they are compared too. All values are computed in float64 from float32
+numbers. The loss is the mean squared error. No layer of these cases differs between
+training and evaluation; MONAI's MedNeXt has coarser results in training only.
+They (deep supervision) are added to the finest as means over positions, so that
+they are compared too. All values are computed in float64 from float32
 weights and inputs, which are exact in both programs.
 """
 
@@ -25,6 +26,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from dynamic_network_architectures.architectures import unet as nnunet
+from monai.networks.nets import mednext
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "pytorch"))
@@ -95,6 +97,47 @@ def keep(_, value):
     return value
 
 
+# MedNeXt ------------------------------------------------------------------------
+
+
+def med_next(c, out, filters, kernel, blocks, expansions, rank, deep=True):
+    """blocks, expansions: by level, the bottom last; the decoder as the encoder."""
+    down, bottom = blocks[:-1], blocks[-1]
+    return mednext.MedNeXt(
+        rank, filters, c, out, expansions[:-1], expansions[:-1][::-1],
+        expansions[-1], kernel, deep, True, down, bottom, down[::-1],
+    )  # fmt: skip
+
+
+def mednext_name(name, net):
+    """enc_stages.0.1.conv2.weight -> enc1.block2.conv2.weight"""
+    levels = len(net.enc_stages)
+    rules = [
+        (r"^enc_stages\.(\d+)\.(\d+)\.",
+         lambda m: f"enc{int(m[1]) + 1}.block{int(m[2]) + 1}."),
+        (r"^down_blocks\.(\d+)\.", lambda m: f"down{int(m[1]) + 1}."),
+        (r"^bottleneck\.(\d+)\.", lambda m: f"bottom.block{int(m[1]) + 1}."),
+        (r"^up_blocks\.(\d+)\.", lambda m: f"up{levels - int(m[1])}."),
+        (r"^dec_stages\.(\d+)\.(\d+)\.",
+         lambda m: f"dec{levels - int(m[1])}.block{int(m[2]) + 1}."),
+        (r"^out_0\.conv_out\.", "head."),
+        (r"^out_blocks\.(\d+)\.conv_out\.",
+         lambda m: f"head{levels - int(m[1]) + 1}."),
+        (r"res_conv\.", "short."),
+        (r"norm\.", "norm1."),
+        # the names of layers that a step makes first
+        (r"(up\d+)\.conv1\.", r"\1.upconv1."),
+    ]  # fmt: skip
+    for pattern, new in rules:
+        name = re.sub(pattern, new, name)
+    return name
+
+
+def mednext_value(name, value):
+    """The heads are transposed convolutions of 1, here convolutions of 1."""
+    return value.swapaxes(0, 1) if re.match(r"head\d*\.weight", name) else value
+
+
 # Cases --------------------------------------------------------------------------
 
 THIN = ((1, 3, 3), (3, 3, 3), (3, 3, 3))
@@ -114,6 +157,14 @@ CASES = {
         lambda: plain(nn.Conv2d, 1, (2, 3, 4), (5, 3, (1, 3)), (1, (2, 1), 2), 1,
                       [1, 2, 3], [2, 1]),
         nnunet_name, keep, (2, 1, 8, 6),
+    ),
+    "mednext": (
+        lambda: med_next(2, 2, 2, 3, (1, 2, 1), (2, 3, 2), 2),
+        mednext_name, mednext_value, (2, 2, 8, 12),
+    ),
+    "mednext5": (
+        lambda: med_next(1, 1, 2, 5, (1, 1), (2, 1), 3),
+        mednext_name, mednext_value, (1, 1, 4, 6, 8),
     ),
 }  # fmt: skip
 
@@ -143,6 +194,8 @@ SIZES = {
     "plain, 6.35x1.5625x1.5625 mm, 14x231x216, patch 14x256x224": lambda: plain(
         nn.Conv3d, 1, WIDE, ((1, 3, 3),) * 2 + CUBE[:4],
         ((1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2), (1, 2, 2), (1, 2, 2)), 4),
+    **{f"MedNeXt {size}, kernel {k}": lambda size=size, k=k: mednext.create_mednext(
+        size, kernel_size=k) for size in "SBML" for k in (3, 5)},
 }  # fmt: skip
 
 
@@ -179,11 +232,9 @@ def main():
             if mine:
                 value = change(mine, v.detach().numpy())
                 weights[f"{name}.{mine}"] = value.astype("<f4")
-        net.eval()
         with torch.no_grad():
             y = result(net(feed)).numpy()
         t = rng.normal(size=y.shape).astype("<f4")
-        net.train()
         loss = F.mse_loss(result(net(feed)), torch.from_numpy(t).double())
         loss.backward()
         norm_sq = sum((p.grad**2).sum() for p in net.parameters() if p.grad is not None)

@@ -493,6 +493,8 @@ local SIZES = {
   { "net.unet(x, { heads = 8 })", "{ c = 1, h = 256, w = 256 }" },
   { "net.nnunet(x, { encoder = \"plain\" })", "{ c = 1, d = 128, h = 128, w = 128 }" },
   { "net.nnunet(x)", "{ c = 1, d = 128, h = 128, w = 128 }" },
+  { "net.mednext(x)", "{ c = 1, d = 128, h = 128, w = 128 }" },
+  { "net.mednext(x, { size = \"L\", kernel = 5 })", "{ c = 1, d = 128, h = 128, w = 128 }" },
   { "net.pix2pix(x, { filters = 32 })", "{ c = 11, d = 128, h = 128, w = 128 }" },
   { "net.pix2pix(x)", "{ c = 11, d = 128, h = 128, w = 128 }" },
   { "net.resnet(x)", "{ c = 3, h = 224, w = 224 }" },

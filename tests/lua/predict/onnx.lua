@@ -456,6 +456,20 @@ t.test("one file a form", function()
   t.check(count > 150, count)
 end)
 
+t.test("whole networks of seg.net", function()
+  local net = seg.net
+  local function network(name, rank, size, build)
+    local x = input(rank, 2, size)
+    give(name, model_of(x, { y = nn.scope(name, function() return (build(x)) end) }), x, "y")
+  end
+  network("nnunet", 3, { 8, 16, 16 }, function(x)
+    return net.nnunet(x, { base = 2, limit = 3, spacing_mm = { 1, 1, 3 } })
+  end)
+  network("mednext", 2, { 8, 12 }, function(x)
+    return net.mednext(x, { filters = 2, blocks = { 1, 1, 1 }, expansions = { 2, 3, 2 } })
+  end)
+end)
+
 t.test("sigmoid and softmax behind outputs, which have one already or not", function()
   local x = input(2, 2)
   local one, three = nn.conv(x, 1, 3), nn.conv(x, 3, 3)

@@ -1,12 +1,11 @@
 -- net_packages.lua -- networks of seg.net that exist in published packages: their parameters, their
--- numbers (tests/golden/packages.py), what they refuse, and their ONNX files.
+-- numbers (tests/golden/packages.py), and what they refuse. Exports: tests/lua/predict/onnx.lua.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
 local help = dofile("tests/support/nets.lua")(t)
 local input, in_scope, shape, parameters = help.input, help.in_scope, help.shape, help.parameters
 local net, nn = seg.net, seg.nn
-local folder, remove = t.folder()
 
 local FILES = "tests/golden/packages"
 
@@ -30,32 +29,6 @@ local function refuses(x, build, rows)
   for _, row in ipairs(rows) do
     t.raises(function() in_scope(function() build(x, row[1]) end) end, row[2])
   end
-end
-
--- The network y(x) as an ONNX file has every parameter, and opens as a saved model with the same
--- result.
-local function exports(name, axes, build)
-  t.test(name .. ": ONNX file and saved model", function()
-    in_scope(function()
-      local x = input(axes)
-      local y = build(x)
-      local m = seg.model { outputs = { y = y } }
-      local written = m:onnx(folder .. "/net.onnx")
-      local all = 0
-      for _, p in pairs(m:parameters()) do
-        local size = 1
-        for _, n in ipairs(p.shape) do size = size * n end
-        all = all + size
-      end
-      t.equal(written.numbers, all, "numbers in the ONNX file")
-      m:save(folder .. "/net.safetensors")
-      local of = x.shape
-      of[1] = 2
-      local given = { [x.name] = help.numbers(of, 3) }
-      local off = m:run(given).y:distance(seg.open(folder .. "/net.safetensors"):run(given).y)
-      t.equal(off, 0)
-    end)
-  end)
 end
 
 -- nnU-Net --------------------------------------------------------------------------
@@ -239,9 +212,73 @@ help.as_pytorch(FILES, "unet_by_level", function(x)
                               bias = true, act = "leaky_relu", deep = 1 }))
 end)
 
-exports("net.nnunet", { c = 1, d = 8, h = 8, w = 16 }, function(x)
-  return (net.nnunet(x, { base = 2, limit = 3, out = 2 }))
+-- MedNeXt --------------------------------------------------------------------------
+
+t.test("MedNeXt has the parameters of MONAI 1.6.1's S, B, M and L", function()
+  local volume = { c = 1, d = 32, h = 32, w = 32 }
+  for kernel, want in pairs { [3] = { S = 5550914, B = 10510850, M = 17533506, L = 61726754 },
+                              [5] = { S = 5980546, B = 10940482, M = 18245378, L = 62940386 } } do
+    for size, count in pairs(want) do
+      t.equal(counted(volume, function(x)
+        return net.mednext(x, { size = size, kernel = kernel, out = 2 })
+      end), count, size .. " of kernel " .. kernel)
+    end
+  end
+  t.equal(counted(volume, function(x) return net.mednext(x, { out = 2, deep = true }) end),
+          5552842)
 end)
 
-remove()
+t.test("MedNeXt's block keeps, halves or doubles the grid", function()
+  in_scope(function()
+    local x = input { c = 2, h = 4, w = 6 }
+    t.equal(shape(net.mednext_block(x, { name = "same" })), "1x2x4x6")
+    t.equal(shape(net.mednext_block(x, { step = "down", filters = 5, name = "down" })), "1x5x2x3")
+    t.equal(shape(net.mednext_block(x, { step = "up", filters = 1, kernel = { 1, 5 },
+                                         name = "up" })), "1x1x8x12")
+    t.equal(shape(net.mednext_block(x, { filters = 3, residual = false, name = "free" })),
+            "1x3x4x6")
+  end)
+end)
+
+t.test("MedNeXt refuses what it cannot build", function()
+  local x = input { c = 1, h = 32, w = 32 }
+  refuses(x, net.mednext, {
+    { { size = "XL" }, 'net.mednext: size "XL" is not known' },
+    { { blocks = { 1, 1 } }, "blocks has 2 entries and expansions 5; wanted as many of both" },
+    { { blocks = { 1 }, expansions = { 1 } }, "blocks has 1 entry and expansions 1; wanted as " },
+    { { blocks = 2 }, "blocks must be a list by level, the bottom last, as { 2, 2, 2 }, got 2" },
+    { { blocks = {} }, "net.mednext: blocks must be a list by level" },
+    { { blocks = { 1, 0 } }, "net.mednext: blocks: level 2 must be a whole number >= 1, got 0" },
+    { { kernel = 4 }, "net.mednext: kernel must be odd, got 4" },
+    { { kernel = 0 / 0 }, "net.mednext: kernel must be a whole number >= 1" },
+    { { deep = 1 }, "net.mednext: deep must be true or false, got 1" },
+    { { filters = "32" }, "net.mednext: filters must be a whole number >= 1, got 32" },
+    { { norm = "grup" }, 'norm "grup" is not known; did you mean "group"?' },
+  })
+  t.raises(function() net.mednext(input { c = 1, h = 32, w = 24 }) end,
+           "w = 24 is not a multiple of 16, as a network of 4 levels needs; fix: 16 or 32")
+  refuses(x, net.mednext_block, {
+    { { filters = 2 }, "filters = 2, but x has 1 channels and is added; give residual = false" },
+    { { step = "left" }, 'net.mednext_block: step "left" is not known' },
+    { { expansion = 0 }, "net.mednext_block: expansion must be a whole number >= 1, got 0" },
+    { { residual = "yes" }, "net.mednext_block: residual must be true or false, got yes" },
+  })
+  t.raises(function() net.mednext(nil) end, "must be a node of the network, got nil")
+  t.raises(function() net.mednext_block(input { c = 2 }) end, "no axes except channels")
+end)
+
+help.learns("MedNeXt", { c = 1, h = 8, w = 8 }, function(x)
+  return joined(net.mednext(x, { filters = 2, blocks = { 1, 2, 1 }, expansions = { 2, 2, 3 },
+                                 deep = true }))
+end, 4)
+
+help.as_pytorch(FILES, "mednext", function(x)
+  return joined(net.mednext(x, { filters = 2, blocks = { 1, 2, 1 }, expansions = { 2, 3, 2 },
+                                 out = 2, deep = true }))
+end)
+help.as_pytorch(FILES, "mednext5", function(x)
+  return joined(net.mednext(x, { filters = 2, blocks = { 1, 1 }, expansions = { 2, 1 }, kernel = 5,
+                                 deep = true }))
+end)
+
 t.finish()
