@@ -10,6 +10,7 @@ local nn = require "seg.recipe.nn"
 local nnunet = require "seg.recipe.net_nnunet"
 local resnet = require "seg.recipe.net_resnet"
 local sequence = require "seg.recipe.net_sequence"
+local transformer = require "seg.recipe.net_transformer"
 local unet = require "seg.recipe.net_unet"
 local util = require "seg.util"
 
@@ -17,6 +18,8 @@ local M = {
   unet = unet.unet, deep_loss = unet.deep_loss,
   nnunet = nnunet.nnunet, mednext = mednext.mednext, mednext_block = mednext.block,
   resnet = resnet.resnet, pose_resnet = resnet.pose_resnet,
+  transformer = transformer.transformer, patch_embed = transformer.patch_embed,
+  vit = transformer.vit, unetr = transformer.unetr,
   cnn_lstm = sequence.cnn_lstm, lstm_decoder = sequence.lstm_decoder,
   squeeze_excite = block.squeeze_excite, attention_gate = block.attention_gate,
   self_attention = block.self_attention,

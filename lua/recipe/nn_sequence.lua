@@ -120,11 +120,18 @@ end
 
 -- Multi-head self-attention over all positions (any rank; for a sequence within its lengths): (N,
 -- C, ...), 0 beyond the lengths. The parameters are those of PyTorch's MultiheadAttention; dropout
--- is applied to the attention weights.
+-- is applied to the attention weights. qkv_bias: the bias of queries, keys and values; default: as
+-- bias.
 function M.attention(x, o)
   o = options("nn.attention", o, { heads = 1, lengths = none, dropout = 0, bias = true,
-                                   name = none })
+                                   qkv_bias = none, name = none })
   local heads = made.positive("nn.attention: heads", o.heads)
+  local qkv_bias = o.bias
+  if o.qkv_bias ~= nil then qkv_bias = o.qkv_bias end
+  if type(qkv_bias) ~= "boolean" then
+    fail("usage", "nn.attention: bias and qkv_bias must be true or false, got %s",
+         tostring(qkv_bias))
+  end
   check_lengths("nn.attention", x, o.lengths)
   if x.c % heads ~= 0 then
     fail("usage", "nn.attention: %d channels do not divide into %d heads", x.c, heads)
@@ -137,7 +144,7 @@ function M.attention(x, o)
     return made.param(name .. kind, shape, rank, init)
   end
   local w_in = tensor(".in_proj_weight", { 3 * c, c }, 0, made.init_of("xavier_uniform", c, 3 * c))
-  local b_in = o.bias and tensor(".in_proj_bias", { 3 * c }, -1, made.init_of("zero")) or nil
+  local b_in = qkv_bias and tensor(".in_proj_bias", { 3 * c }, -1, made.init_of("zero")) or nil
   local w_out = tensor(".out_proj.weight", { c, c }, 0, made.init_of("default", c, c))
   local b_out = o.bias and tensor(".out_proj.bias", { c }, -1, made.init_of("zero")) or nil
   local y = op.attention(op.linear(x, w_in, b_in, { name = name .. ".in_proj" }), o.lengths,

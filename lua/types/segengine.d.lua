@@ -387,6 +387,7 @@ function nn.lstm(x, hidden, o) end
 ---@field lengths? seg.node
 ---@field dropout? number = 0; of the attention weights
 ---@field bias? boolean = true
+---@field qkv_bias? boolean = `bias`; of queries, keys and values
 ---@field name? string
 
 ---Multi-head self-attention over all positions.

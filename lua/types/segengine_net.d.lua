@@ -123,6 +123,55 @@ function net.deep_loss(logits, deep, target, loss, o) end
 ---@return seg.node[]? deep
 function net.mednext(x, o) end
 
+---@class seg.net.encoder
+---@field layers? integer = 12
+---@field heads? integer = 12; of attention; divide the channels
+---@field mlp? integer = 4 times the channels; width between the two linear layers
+---@field act? seg.net.act = "gelu"
+---@field eps? number = 1e-6; of the layer norms
+---@field qkv_bias? boolean = true; bias of queries, keys and values
+---@field dropout? number = 0; of the tokens and behind each linear layer
+---@field attention_dropout? number = 0; of the attention weights
+---@field name? string
+
+---@class seg.net.unetr: seg.net.encoder
+---@field out? integer = 1; channels of the result
+---@field width? integer = 768; channels of the tokens
+---@field features? integer = 16; channels of the finest level, doubled at each level
+---@field skips? integer[] = { 4, 7, 10 }; layers whose results are skips, the finest level first
+---@field eps? number = 1e-5
+---@field qkv_bias? boolean = false
+---@field norm? seg.net.norm = { "instance", affine = false }; of the convolutions
+---@field init? seg.init of the convolutions
+
+---UNETR (arXiv:2103.10504): a transformer over boxes of an image or volume as the encoder of a U-shaped network. n skips are
+---for boxes of 2^(n + 1) positions along each axis, 16 for the default; extents are multiples of this. The defaults are MONAI's.
+---Parameters: patch, position, layer1 ..., norm, enc1 ..., up1 ..., dec1 ..., head; in enc2 up1, up2, block2, up3, block3.
+---@param x seg.node
+---@param o? seg.net.unetr
+---@return seg.node
+function net.unetr(x, o) end
+
+---@class seg.net.vit: seg.net.encoder
+---@field out? integer = 1000; 0: the features before the last linear layer
+---@field patch? seg.extent = 16; the box of positions that is one token
+---@field width? integer = 768; channels of the tokens
+---@field token? "class"|"mean" = "class"; mean: over all tokens, without a class token
+---@field init? seg.init of the first convolution
+
+---Vision transformer (arXiv:2010.11929) for sequences, images and volumes: a classifier. The defaults are torchvision's
+---`vit_b_16`. Parameters: patch, class_token, position, layer1.norm1, layer1.attention1, layer1.norm2, layer1.linear1,
+---layer1.linear2, ..., norm, head.
+---
+---```lua
+---local scan = nn.input("scan", { c = 1, d = 32, h = 64, w = 64 })
+---local classes = net.vit(scan, { patch = { 4, 8, 8 }, width = 96, layers = 4, heads = 4, out = 3 })
+---```
+---@param x seg.node
+---@param o? seg.net.vit
+---@return seg.node
+function net.vit(x, o) end
+
 ---@class seg.net.pix2pix
 ---@field out? integer = 1; channels of the result
 ---@field filters? integer = 64; of the first convolution
@@ -286,6 +335,39 @@ function net.mednext_block(x, o) end
 ---@param o? { reduction?: integer, name?: string }
 ---@return seg.node
 function net.squeeze_excite(x, o) end
+
+---@class seg.net.patch_embed
+---@field width? integer = 768; channels of the tokens
+---@field patch? seg.extent = 16; the box of positions that is one token
+---@field position? boolean = true; adds a learnt tensor
+---@field dropout? number = 0
+---@field init? seg.init
+---@field name? string
+
+---Tokens of an image: a convolution with a stride as large as its kernel, plus a learnt tensor with a value for each position.
+---Parameters: patch, position.
+---@param x seg.node
+---@param o? seg.net.patch_embed
+---@return seg.node
+function net.patch_embed(x, o) end
+
+---@class seg.net.transformer: seg.net.encoder
+---@field lengths? seg.node the tokens of a sequence that count; those beyond do not change the others
+
+---Encoder of a transformer: layers of attention and two linear layers, each behind a layer norm, and a last layer norm. Every
+---position of x is a token, whatever its axes; x must have information about positions. The second result has the results of
+---all layers before the last norm. Parameters: layer1.norm1, layer1.attention1, layer1.norm2, layer1.linear1,
+---layer1.linear2, ..., norm.
+---
+---```lua
+---local tokens = net.patch_embed(image, { patch = 8, width = 64 })
+---local y, states = net.transformer(tokens, { layers = 4, heads = 4 })
+---```
+---@param x seg.node
+---@param o? seg.net.transformer
+---@return seg.node y
+---@return seg.node[] states
+function net.transformer(x, o) end
 
 ---x times upsample(sigmoid(psi(relu(Wx x + Wg gate)))), for a coarser `gate`.
 ---@param x seg.node

@@ -26,7 +26,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from dynamic_network_architectures.architectures import unet as nnunet
-from monai.networks.nets import mednext
+from monai.networks.nets import UNETR, mednext
+from torchvision.models import VisionTransformer, vit_b_16
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "pytorch"))
@@ -138,6 +139,71 @@ def mednext_value(name, value):
     return value.swapaxes(0, 1) if re.match(r"head\d*\.weight", name) else value
 
 
+# Transformers -------------------------------------------------------------------
+
+
+def vit(image, patch, layers, heads, width, mlp, out):
+    return VisionTransformer(image, patch, layers, heads, width, mlp, num_classes=out)
+
+
+def vit_name(name, net):
+    """encoder.layers.encoder_layer_0.mlp.3.weight -> layer1.linear2.weight"""
+    rules = [
+        (r"^encoder\.layers\.encoder_layer_(\d+)\.",
+         lambda m: f"layer{int(m[1]) + 1}."),
+        (r"\.ln_(\d)\.", r".norm\1."),
+        (r"\.self_attention\.", ".attention1."),
+        (r"\.mlp\.0\.", ".linear1."),
+        (r"\.mlp\.3\.", ".linear2."),
+        (r"^encoder\.ln\.", "norm."),
+        (r"^encoder\.pos_embedding$", "position"),
+        (r"^conv_proj\.", "patch."),
+        (r"^heads\.head\.", "head."),
+    ]  # fmt: skip
+    for pattern, new in rules:
+        name = re.sub(pattern, new, name)
+    return name
+
+
+def vit_value(name, value):
+    """Tokens (1,S,C) are (1,C,S) here."""
+    return value.swapaxes(1, 2) if name in ("class_token", "position") else value
+
+
+def unetr_name(name, net):
+    """vit.blocks.0.attn.qkv.weight -> layer1.attention1.in_proj_weight"""
+    if "norm_cross_attn" in name:  # MONAI's blocks have it and do not use it
+        return None
+    rules = [
+        (r"^vit\.blocks\.(\d+)\.", lambda m: f"layer{int(m[1]) + 1}."),
+        (r"\.mlp\.linear", ".linear"),
+        (r"\.attn\.qkv\.weight", ".attention1.in_proj_weight"),
+        (r"\.attn\.out_proj\.", ".attention1.out_proj."),
+        (r"^vit\.patch_embedding\.patch_embeddings\.", "patch."),
+        (r"^vit\.patch_embedding\.position_embeddings", "position"),
+        (r"^vit\.norm\.", "norm."),
+        (r"^encoder(\d)\.(layer\.)?", r"enc\1."),
+        (r"transp_conv_init\.conv\.", "up1."),
+        (r"blocks\.(\d)\.0\.conv\.", lambda m: f"up{int(m[1]) + 2}."),
+        (r"blocks\.(\d)\.1\.", lambda m: f"block{int(m[1]) + 2}."),
+        (r"^decoder(\d)\.transp_conv\.conv\.", lambda m: f"up{int(m[1]) - 1}."),
+        (r"^decoder(\d)\.conv_block\.", lambda m: f"dec{int(m[1]) - 1}."),
+        (r"conv3\.conv\.", "short."),
+        (r"(conv\d)\.conv\.", r"\1."),
+        (r"^out\.conv\.conv\.", "head."),
+    ]  # fmt: skip
+    for pattern, new in rules:
+        name = re.sub(pattern, new, name)
+    return name
+
+
+def unetr_value(name, value):
+    """The positions lie on a grid of 2 by 3 patches here."""
+    if name != "position":
+        return value
+    return value.swapaxes(1, 2).reshape(1, -1, 2, 3)
+
+
 # Cases --------------------------------------------------------------------------
 
 THIN = ((1, 3, 3), (3, 3, 3), (3, 3, 3))
@@ -165,6 +231,11 @@ CASES = {
     "mednext5": (
         lambda: med_next(1, 1, 2, 5, (1, 1), (2, 1), 3),
         mednext_name, mednext_value, (1, 1, 4, 6, 8),
+    ),
+    "vit": (lambda: vit(12, 4, 2, 2, 8, 12, 3), vit_name, vit_value, (2, 3, 12, 12)),
+    "unetr": (
+        lambda: UNETR(1, 2, (32, 48), 2, 8, 12, 2, spatial_dims=2),
+        unetr_name, unetr_value, (1, 1, 32, 48),
     ),
 }  # fmt: skip
 
@@ -196,6 +267,16 @@ SIZES = {
         ((1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2), (1, 2, 2), (1, 2, 2)), 4),
     **{f"MedNeXt {size}, kernel {k}": lambda size=size, k=k: mednext.create_mednext(
         size, kernel_size=k) for size in "SBML" for k in (3, 5)},
+    "vit_b_16": vit_b_16,
+    "ViT of 32 channels": lambda: vit(32, 8, 2, 4, 32, 64, 5),
+    # these with 12 times norm_cross_attn, 1536 parameters each
+    "UNETR 96": lambda: UNETR(1, 14, 96),
+    "UNETR 96, qkv_bias": lambda: UNETR(1, 14, 96, qkv_bias=True),
+    "UNETR 96, 32 features, batch norm": lambda: UNETR(
+        1, 14, 96, feature_size=32, norm_name="batch"),
+    "UNETR 128": lambda: UNETR(4, 3, 128),
+    "UNETR 96 in 2-D": lambda: UNETR(1, 4, 96, feature_size=32, norm_name="batch",
+                                     spatial_dims=2),
 }  # fmt: skip
 
 
@@ -210,14 +291,17 @@ def result(y):
 
 
 def new_net(make):
-    """The package's initial weights, norms with random scale and shift: float32
-    numbers, stored in float64."""
+    """The package's initial weights, norms with random scale and shift, and random
+    numbers for tensors of zeros: float32 numbers, stored in float64."""
     torch.manual_seed(1)
     net = make()
     for layer in net.modules():
         if "Norm" in type(layer).__name__ and getattr(layer, "weight", None) is not None:
             nn.init.uniform_(layer.weight, 0.5, 1.5)
             nn.init.normal_(layer.bias, 0.0, 0.2)
+    for p in net.parameters():
+        if not p.any():
+            nn.init.normal_(p, 0.0, 0.2)
     return net.double()
 
 

@@ -281,4 +281,124 @@ help.as_pytorch(FILES, "mednext5", function(x)
                                  deep = true }))
 end)
 
+-- Transformers ---------------------------------------------------------------------
+
+t.test("net.vit has the parameters of torchvision 0.29.2's VisionTransformer", function()
+  local photo, small = { c = 3, h = 224, w = 224 }, { c = 3, h = 32, w = 32 }
+  t.equal(counted(photo, net.vit), 86567656, "vit_b_16")
+  t.equal(counted(small, function(x)
+    return net.vit(x, { patch = 8, layers = 2, heads = 4, width = 32, mlp = 64, out = 5 })
+  end), 24069)
+end)
+
+t.test("net.unetr has the parameters of MONAI 1.6.1's UNETR", function()
+  -- without those of norm_cross_attn, which MONAI's blocks have and do not use
+  local function unetr(want, axes, o)
+    t.equal(counted(axes, function(x) return net.unetr(x, o) end), want - 12 * 2 * 768, want)
+  end
+  unetr(92802478, { c = 1, d = 96, h = 96, w = 96 }, { out = 14 })
+  unetr(92830126, { c = 1, d = 96, h = 96, w = 96 }, { out = 14, qkv_bias = true })
+  unetr(101809742, { c = 1, d = 96, h = 96, w = 96 }, { out = 14, features = 32, norm = "batch" })
+  unetr(102468147, { c = 4, d = 128, h = 128, w = 128 }, { out = 3 })
+  unetr(90685124, { c = 1, h = 96, w = 96 }, { out = 4, features = 32, norm = "batch" })
+end)
+
+t.test("patches of sequences, images and volumes, and the layers' results", function()
+  in_scope(function()
+    local o = { width = 6, patch = 4, name = "w" }
+    t.equal(shape(net.patch_embed(input { c = 2, w = 12 }, o)), "1x6x3")
+    o.name = "h"
+    t.equal(shape(net.patch_embed(input { c = 2, h = 8, w = 12 }, o)), "1x6x2x3")
+    o.name, o.patch, o.position = "d", { 1, 4, 2 }, false
+    local tokens = net.patch_embed(input { c = 1, d = 2, h = 8, w = 12 }, o)
+    t.equal(shape(tokens), "1x6x2x2x6")
+    local y, states = net.transformer(tokens, { layers = 3, heads = 2, name = "t" })
+    t.equal(shape(y), "1x6x2x2x6")
+    t.equal(#states, 3)
+    local m = seg.model { outputs = { y = y } }
+    local p = m:parameters()
+    local found
+    for name, of in pairs(p) do
+      if name:match "%.t%.layer3%.linear1%.weight$" then found = table.concat(of.shape, "x") end
+    end
+    t.equal(found, "24x6")
+  end)
+end)
+
+t.test("tokens beyond the lengths do not change the others", function()
+  in_scope(function()
+    local x, lengths = input { c = 4, w = 6 }, input { c = 1 }
+    local y = net.transformer(x, { layers = 2, heads = 2, lengths = lengths })
+    local m = seg.model { outputs = { y = y }, device = "ref" }
+    local a = help.numbers({ 1, 4, 6 }, 1)
+    local of = seg.array { shape = { 1, 1 }, data = { 4 } }
+    local before = m:run({ [x.name] = a, [lengths.name] = of }).y
+    for c = 1, 4 do a:set(9, 1, c, 6) end
+    local after = m:run({ [x.name] = a, [lengths.name] = of }).y
+    for c = 1, 4 do
+      for i = 1, 4 do t.equal(after:get(1, c, i), before:get(1, c, i)) end
+    end
+    a:set(9, 1, 1, 1)
+    t.check(m:run({ [x.name] = a, [lengths.name] = of }).y:get(1, 2, 3) ~= before:get(1, 2, 3),
+            "a token within the lengths has no influence")
+  end)
+end)
+
+t.test("transformers refuse what they cannot build", function()
+  local x = input { c = 8, h = 32, w = 48 }
+  refuses(x, net.transformer, {
+    { { heads = 3 }, "nn.attention: 8 channels do not divide into 3 heads" },
+    { { heads = 2, layers = 0 }, "net.transformer: layers must be a whole number >= 1, got 0" },
+    { { heads = 2, mlp = 1.5 }, "net.transformer: mlp must be a whole number >= 1, got 1.5" },
+    { { heads = 2, eps = 0 }, "net.transformer: eps must be a number above 0 and below 1, got 0" },
+    { { heads = 2, eps = 0 / 0 }, "net.transformer: eps must be a number above 0" },
+    { { heads = 2, qkv_bias = 1 }, "net.transformer: qkv_bias must be true or false, got 1" },
+    { { heads = 2, dropout = 1 }, "p must be from 0 to below 1, got 1" },
+    { { heads = 2, attention_dropout = "a" }, "dropout must be from 0 to below 1, got a" },
+    { { heads = 2, lengths = x }, "lengths must be one number a sample" },
+    { { heads = 2, act = "geul" }, 'act "geul" is not known; did you mean "gelu"?' },
+    { { head = 2 }, 'net.transformer: unknown option "head"; did you mean "heads"?' },
+  })
+  refuses(x, net.patch_embed, {
+    { { patch = 20 }, "net.patch_embed: h = 32 is not a multiple of 20, as a patch needs; fix: 20 "
+      .. "or 40" },
+    { { patch = { 4, 4, 4 } }, "patch must be a number or a list of 2, one for each of h, w" },
+    { { patch = 0 }, "net.patch_embed: patch must be a whole number >= 1, got 0" },
+    { { position = 1 }, "net.patch_embed: position must be true or false, got 1" },
+  })
+  refuses(x, net.vit, {
+    { { token = "cls" }, 'net.vit: token "cls" is not known' },
+    { { out = -1 }, "net.vit: out must be a whole number >= 0, got -1" },
+    { { width = "a" }, "net.vit: width must be a whole number >= 1, got a" },
+  })
+  refuses(x, net.unetr, {
+    { { skips = 3 }, "net.unetr: skips must be a list of layers, as { 4, 7, 10 }, got 3" },
+    { { skips = { 4, 13 } }, "skips: entry 2 is layer 13, but there are 12" },
+    { { skips = { 0 } }, "net.unetr: skips: entry 1 must be a whole number >= 1, got 0" },
+    { { skips = { 1, 2, 3, 4 } }, "w = 48 is not a multiple of 32, as a patch needs" },
+    { { features = 0 }, "net.unetr: features must be a whole number >= 1, got 0" },
+  })
+  t.raises(function() net.vit(input { c = 2 }) end, "no axes except channels")
+  t.raises(function() nn.attention(x, { qkv_bias = 1 }) end, "bias and qkv_bias must be true or")
+end)
+
+help.learns("ViT", { c = 2, h = 8, w = 12 }, function(x)
+  return net.vit(x, { patch = 4, layers = 2, heads = 2, width = 8, mlp = 12, out = 3 })
+end, 4)
+help.learns("ViT of the mean over tokens", { c = 1, d = 2, h = 4, w = 4 }, function(x)
+  return net.vit(x, { patch = { 1, 2, 2 }, layers = 1, heads = 2, width = 8, out = 3,
+                      token = "mean" })
+end, 4)
+help.learns("UNETR", { c = 1, d = 8, h = 8, w = 8 }, function(x)
+  return net.unetr(x, { layers = 3, heads = 2, width = 8, mlp = 12, features = 2,
+                        skips = { 1, 2 }, norm = "instance" })
+end, 2)
+
+help.as_pytorch(FILES, "vit", function(x)
+  return net.vit(x, { patch = 4, layers = 2, heads = 2, width = 8, mlp = 12, out = 3 })
+end)
+help.as_pytorch(FILES, "unetr", function(x)
+  return net.unetr(x, { heads = 2, width = 8, mlp = 12, features = 2, out = 2 })
+end)
+
 t.finish()
