@@ -15,12 +15,15 @@ local M = {}
 
 local SMALLEST = 4 -- positions along an axis of the coarsest grid
 
+-- Most channels, by the number of axes.
+local LIMIT = { 320, 512, 320 }
+
 -- Blocks of the residual encoder, the finest level first; all further ones have 6.
 local BLOCKS = { 1, 3, 4 }
 
--- The spacing of x's axes d, h, w, from {w, h, d} as in :resample, or one number; in mm.
-local function read_spacing(what, v, x)
-  local axes, list = block.axes(x), {}
+-- The spacing of these axes (d, h, w), from {w, h, d} as in :resample, or one number; in mm.
+local function read_spacing(what, v, axes)
+  local list = {}
   if type(v) ~= "number" and (type(v) ~= "table" or #v ~= #axes) then
     fail("usage", "%s: spacing_mm must be a number or a list of %d, along w, h, d, got %s", what,
          #axes, type(v) == "table" and util.plural(#v, "number") or tostring(v))
@@ -55,11 +58,13 @@ local function halved(size, spacing)
   return set
 end
 
--- Factors of the steps and kernels of the levels, the bottom last. The kernel along an axis is 1 as
--- long as the axis' spacing is twice the smallest or more, then 3.
-local function topology(x, spacing)
-  local size, kernel, factors, kernels = {}, {}, {}, {}
-  for i, axis in ipairs(block.axes(x)) do size[i], kernel[i] = x[axis], 1 end
+-- Factors of the steps and kernels of the levels, the bottom last, for these extents and spacings,
+-- lists by axis. The kernel along an axis is 1 as long as the spacing of the axis is twice the
+-- smallest or more, then 3. Third: the products of the factors, by axis.
+local function topology(extents, spacings)
+  local size, spacing = { table.unpack(extents) }, { table.unpack(spacings) }
+  local kernel, needs, factors, kernels = {}, {}, {}, {}
+  for i in ipairs(size) do kernel[i], needs[i] = 1, 1 end
   while true do
     local set = halved(size, spacing)
     if not set then break end
@@ -70,11 +75,22 @@ local function topology(x, spacing)
     for i = 1, #size do
       step[i] = set[i] and 2 or 1
       size[i], spacing[i] = (size[i] + step[i] - 1) // step[i], spacing[i] * step[i]
+      needs[i] = needs[i] * step[i]
     end
     factors[#factors + 1], kernels[#kernels + 1] = step, table.move(kernel, 1, #kernel, 1, {})
   end
   kernels[#kernels + 1] = 3
-  return factors, kernels
+  return factors, kernels, needs
+end
+
+-- Channels and blocks of `count` levels, the bottom last.
+local function widths(count, base, limit, residual)
+  local features, blocks = {}, {}
+  for i = 1, count do
+    features[i] = math.min(base << math.min(i - 1, 30), limit)
+    blocks[i] = residual and (BLOCKS[i] or 6) or 1
+  end
+  return features, blocks
 end
 
 -- net.nnunet(x, {...}) -> logits with x's extents, and with deep = true a list of the logits of all
@@ -85,17 +101,16 @@ M.nnunet = block.builder("nnunet", {
 }, 1, function(x, o, what)
   local residual = block.choice(what .. ": encoder", o.encoder, { "residual", "plain" })
     == "residual"
-  local factors, kernels = topology(x, read_spacing(what, o.spacing_mm, x))
+  local axes = block.axes(x)
+  local factors, kernels = topology({ table.unpack(x.shape, 3) },
+                                    read_spacing(what, o.spacing_mm, axes))
   if #factors == 0 then
     fail("usage", "%s: the extents %s are too small for a coarser grid; one axis needs at least %d "
          .. "or two at least %d", what, table.concat(x.shape, "x"), 3 * SMALLEST, 2 * SMALLEST)
   end
-  local base = block.whole(what .. ": base", o.base, 1)
-  local limit = block.whole(what .. ": limit", o.limit or (x.rank == 2 and 512 or 320), 1)
-  local features, blocks = {}, {}
-  for i = 1, #factors + 1 do
-    features[i], blocks[i] = math.min(base << (i - 1), limit), residual and (BLOCKS[i] or 6) or 1
-  end
+  local features, blocks = widths(#factors + 1, block.whole(what .. ": base", o.base, 1),
+                                  block.whole(what .. ": limit", o.limit or LIMIT[x.rank], 1),
+                                  residual)
   local bottom, wanted = table.remove(features), block.flag(what .. ": deep", o.deep)
   local logits, deep = unet.unet(x, {
     out = o.out, features = features, bottom = bottom, factors = factors, kernels = kernels,
@@ -107,5 +122,96 @@ M.nnunet = block.builder("nnunet", {
   if wanted then return logits, deep or {} end
   return logits
 end)
+
+-- Extents of a patch ------------------------------------------------------------
+
+-- How many numbers the convolutions write for one sample, by the number of axes, if a batch of
+-- BATCH fits a GPU of 8 GB (plain, M), 24 GB (L) and 40 GB (XL): constants of nnU-Net's planners.
+local PRESETS = {
+  plain = { [2] = 85e6, [3] = 560e6 },
+  M = { [2] = 135e6, [3] = 680e6 },
+  L = { [2] = 380e6, [3] = 2100e6 },
+  XL = { [2] = 560e6, [3] = 3600e6 },
+}
+local BATCH = { [2] = 12, [3] = 2 }
+
+-- The numbers that the convolutions of the network for `size` write, for `out` classes.
+local function written(size, factors, residual, out)
+  local features, blocks = widths(#factors + 1, 32, LIMIT[#size], residual)
+  local voxels, sum, at = {}, 0, { table.unpack(size) }
+  for level = 1, #factors + 1 do
+    local step = factors[level - 1]
+    voxels[level] = 1
+    for i in ipairs(at) do
+      at[i] = step and at[i] // step[i] or at[i]
+      voxels[level] = voxels[level] * at[i]
+    end
+    -- two convolutions a block; of a residual level also a shortcut, and the stem at first
+    local shortcut = residual and 1 or 0
+    sum = sum + (2 * blocks[level] + shortcut) * features[level] * voxels[level]
+  end
+  local decoder = residual and 2 or 3 -- the transposed convolution and those of the block
+  for level = 1, #factors do sum = sum + decoder * features[level] * voxels[level] end
+  return sum + out * voxels[1]
+end
+
+-- The extents, filled up to multiples of the factors, and what follows from them.
+local function filled(size, spacing)
+  local factors, _, needs = topology(size, spacing)
+  local list = {}
+  for i, n in ipairs(size) do list[i] = (n + needs[i] - 1) // needs[i] * needs[i] end
+  return list, factors, needs
+end
+
+-- The extents with one step less along the axis that is largest beside the median. A step is the
+-- product of the factors that the network for the smaller extents has.
+local function reduced(size, spacing, median, needs)
+  local most, axis = 0, nil
+  for i in ipairs(size) do
+    if size[i] / median[i] >= most then most, axis = size[i] / median[i], i end
+  end
+  local list = { table.unpack(size) }
+  list[axis] = size[axis] - needs[axis]
+  local _, _, less = filled(list, spacing)
+  list[axis] = size[axis] - less[axis]
+  return list
+end
+
+-- net.nnunet_patch {...} -> { d =, h =, w = } of the patches that nnU-Net plans for cases of these
+-- median extents, and their number in a batch. The rule: begin with 256^3 (2-D: 2048^2) positions
+-- in the shape of a cube in mm, at most the median, and reduce until the numbers that the
+-- convolutions write fit the preset.
+function M.patch(o)
+  local what = "net.nnunet_patch"
+  o = util.options(what, o, { d = none, h = none, w = none, spacing_mm = 1, out = 2,
+                              preset = "L" })
+  local axes = o.d ~= nil and { "d", "h", "w" } or { "h", "w" }
+  local median, size, volume = {}, {}, 1
+  for i, axis in ipairs(axes) do median[i] = block.whole(what .. ": " .. axis, o[axis], 1) end
+  local preset = block.choice(what .. ": preset", o.preset, util.sorted_keys(PRESETS))
+  local spacing = read_spacing(what, o.spacing_mm, axes)
+  local out, residual = block.whole(what .. ": out", o.out, 1), preset ~= "plain"
+  for i in ipairs(axes) do volume = volume * spacing[i] end
+  local side = (#axes == 3 and 256 or 2048) * volume ^ (1 / #axes) -- in mm
+  for i in ipairs(axes) do
+    size[i] = math.min(math.floor(side / spacing[i] + 0.5), median[i])
+  end
+  local factors, needs
+  size, factors, needs = filled(size, spacing)
+  local reference, sum = PRESETS[preset][#axes], written(size, factors, residual, out)
+  -- plain: as large as two samples allow; the others: as large as BATCH samples allow
+  local limit = residual and reference or reference * BATCH[#axes] / 2
+  while sum > limit and #factors > 0 do
+    size, factors, needs = filled(reduced(size, spacing, median, needs), spacing)
+    sum = written(size, factors, residual, out)
+  end
+  if #factors == 0 or math.min(table.unpack(size)) < 1 then
+    fail("usage", "%s: no patch of %s with %s and a coarser grid fits preset %s", what,
+         table.concat(median, "x"), util.plural(out, "class", "classes"), preset)
+  end
+  local patch = {}
+  for i, axis in ipairs(axes) do patch[axis] = size[i] end
+  return patch, math.max(math.floor(reference / sum * BATCH[#axes] + 0.5), 2)
+end
 
 return M

@@ -72,18 +72,36 @@ function net.unet(x, o) end
 
 ---The U-Net that nnU-Net plans for these extents (doi:10.1038/s41592-020-01008-z; residual encoder: arXiv:2404.09556). An axis is
 ---halved while it has 8 positions or more and its spacing is below twice the smallest; along an axis with a larger spacing
----kernels are 1, else 3. The presets ResEnc M, L and XL are this network for patches that suit GPUs of 8, 24 and 40 GB.
----Parameters: those of `net.unet`, of which this is one call.
+---kernels are 1, else 3. The presets ResEnc M, L and XL are this network for the patches of `net.nnunet_patch`. Parameters: those
+---of `net.unet`, of which this is one call. nnU-Net's loss leaves out the coarsest result: `table.remove(deep)` before
+---`net.deep_loss`.
 ---
 ---```lua
----local patch = nn.input("patch", { c = 1, d = 40, h = 224, w = 192 })
----local logits, deep = net.nnunet(patch, { out = 16, spacing_mm = { 0.71, 0.71, 2 } })
+---local spacing = { 0.71, 0.71, 2 }
+---local size = net.nnunet_patch { d = 103, h = 488, w = 488, spacing_mm = spacing, out = 16, preset = "M" }
+---local patch = nn.input("patch", { c = 1, d = size.d, h = size.h, w = size.w }) -- 40 x 224 x 192
+---local logits, deep = net.nnunet(patch, { out = 16, spacing_mm = spacing })
 ---```
 ---@param x seg.node
 ---@param o? seg.net.nnunet
 ---@return seg.node logits
 ---@return seg.node[]? deep
 function net.nnunet(x, o) end
+
+---@class seg.net.nnunet_patch
+---@field d? integer median extents of the cases at this spacing; without d: of slices
+---@field h integer
+---@field w integer
+---@field spacing_mm? number|number[] = 1; along {w, h, d}, as of `:resample`
+---@field out? integer = 2; classes with the background
+---@field preset? "plain"|"M"|"L"|"XL" = "L"; plain: for the plain encoder; for GPUs of 8, 8, 24, 40 GB
+
+---Extents of a patch as nnU-Net's planners choose them, { d =, h =, w = }, and the number of patches in a batch, which `plain` also
+---limits to 5 % of the voxels of the data set.
+---@param o seg.net.nnunet_patch
+---@return table patch
+---@return integer batch
+function net.nnunet_patch(o) end
 
 ---Deep supervision: the weighted sum of a loss over both results of a U-Net with `deep`, against the target
 ---subsampled to each grid. Default weights are those of nnU-Net: 1, 1/2, 1/4, ... divided by their sum.

@@ -59,6 +59,56 @@ t.test("net.nnunet has the parameters of nnU-Net's plans M, L and XL", function(
   end
 end)
 
+-- What get_plans_for_configuration of nnunetv2 2.8.1's ExperimentPlanner (plain) and
+-- nnUNetPlannerResEncM, L, XL gives for median extents, spacing, classes: patch and batch for
+-- volumes, then for slices.
+local CASES = {
+  { { d = 140, h = 171, w = 136, out = 4 },
+    plain = "128x160x112 2, 192x160 105", M = "128x160x112 2, 192x160 107",
+    L = "160x192x160 3, 192x160 301", XL = "160x192x160 5, 192x160 444" },
+  { { d = 103, h = 488, w = 488, spacing_mm = thick, out = 16 },
+    plain = "40x224x192 2, 512x512 12", M = "40x224x192 2, 512x512 12",
+    L = "64x320x256 2, 512x512 34", XL = "80x320x320 2, 512x512 50" },
+  { { d = 14, h = 231, w = 216, spacing_mm = heart, out = 4 },
+    plain = "14x256x224 5, 256x224 56", M = "14x256x224 4, 256x224 57",
+    L = "14x256x224 12, 256x224 161", XL = "14x256x224 21, 256x224 238" },
+  { { d = 482, h = 512, w = 512, spacing_mm = { 0.7676, 0.7676, 1 }, out = 3 },
+    plain = "128x128x128 2, 512x512 12", M = "128x128x128 2, 512x512 12",
+    L = "192x192x192 2, 512x512 35", XL = "224x256x224 2, 512x512 52" },
+}
+
+t.test("net.nnunet_patch gives the patches and batches of nnU-Net's planners", function()
+  for _, case in ipairs(CASES) do
+    local o = case[1]
+    for _, preset in ipairs { "plain", "M", "L", "XL" } do
+      o.preset = preset
+      local p, batch = net.nnunet_patch(o)
+      local mm = o.spacing_mm
+      local slice, slices = net.nnunet_patch {
+        h = o.h, w = o.w, spacing_mm = mm and { mm[1], mm[2] }, out = o.out, preset = preset }
+      t.equal(slice.d, nil)
+      t.equal(string.format("%dx%dx%d %d, %dx%d %d", p.d, p.h, p.w, batch, slice.h, slice.w,
+                            slices), case[preset], preset .. " of " .. o.d)
+    end
+  end
+end)
+
+t.test("net.nnunet_patch refuses what no plan has", function()
+  for _, row in ipairs {
+    { { h = 64 }, "net.nnunet_patch: w must be a whole number >= 1, got nil" },
+    { { d = 0 / 0, h = 64, w = 64 }, "net.nnunet_patch: d must be a whole number >= 1" },
+    { { h = 64, w = 64, preset = "S" }, 'net.nnunet_patch: preset "S" is not known' },
+    { { h = 64, w = 64, spacing_mm = { 1, 1, 1 } }, "spacing_mm must be a number or a list of 2" },
+    { { h = 64, w = 64, out = 0 }, "net.nnunet_patch: out must be a whole number >= 1, got 0" },
+    { { h = 64, w = 64, size = 3 }, 'net.nnunet_patch: unknown option "size"' },
+    { { h = 4, w = 4 }, "no patch of 4x4 with 2 classes and a coarser grid fits preset L" },
+    { { h = 64, w = 64, out = 1 << 40 }, "no patch of 64x64 with 1099511627776 classes" },
+    { { d = 1, h = 512, w = 512, out = 1000000 }, "no patch of 1x512x512 with 1000000 classes" },
+  } do
+    t.raises(function() net.nnunet_patch(row[1]) end, row[2])
+  end
+end)
+
 t.test("net.nnunet: steps and kernels follow from extents and spacing", function()
   local x = input { c = 1, d = 8, h = 24, w = 16 }
   local logits, deep = net.nnunet(x, { base = 2, limit = 3, spacing_mm = { 1, 1, 4 },
