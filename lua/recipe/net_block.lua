@@ -11,10 +11,14 @@ local M = {}
 
 -- Checks ----------------------------------------------------------------------
 
+local MOST = 2 ^ 31 - 1 -- of an extent
+
 -- A whole number >= least; returned as an integer.
 function M.whole(what, v, least)
   if math.type(v) == nil or math.tointeger(v) == nil or v < least then
     fail("usage", "%s must be a whole number >= %d, got %s", what, least, tostring(v))
+  elseif v > MOST then
+    fail("usage", "%s must be a whole number up to %d, got %s", what, MOST, tostring(v))
   end
   return math.tointeger(v)
 end

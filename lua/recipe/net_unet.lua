@@ -176,7 +176,9 @@ local function fit(x, s, o, what)
   local border, box, cut = {}, {}, false
   for i, axis in ipairs(block.axes(x)) do
     local need, size = 1, x[axis]
-    for _, f in ipairs(s.factors) do need = need * f[i] end
+    for _, f in ipairs(s.factors) do
+      need = block.whole(what .. ": the product of the factors along " .. axis, need * f[i], 1)
+    end
     if not o.pad then
       block.divisible(what, x, axis, need, "a network of " .. util.plural(#s.factors, "level"),
                       ", or pad = true")

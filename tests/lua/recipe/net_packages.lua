@@ -102,7 +102,7 @@ t.test("net.nnunet_patch refuses what no plan has", function()
     { { h = 64, w = 64, out = 0 }, "net.nnunet_patch: out must be a whole number >= 1, got 0" },
     { { h = 64, w = 64, size = 3 }, 'net.nnunet_patch: unknown option "size"' },
     { { h = 4, w = 4 }, "no patch of 4x4 with 2 classes and a coarser grid fits preset L" },
-    { { h = 64, w = 64, out = 1 << 40 }, "no patch of 64x64 with 1099511627776 classes" },
+    { { h = 64, w = 64, out = 1 << 30 }, "no patch of 64x64 with 1073741824 classes" },
     { { d = 1, h = 512, w = 512, out = 1000000 }, "no patch of 1x512x512 with 1000000 classes" },
   } do
     t.raises(function() net.nnunet_patch(row[1]) end, row[2])
@@ -233,6 +233,9 @@ t.test("net.unet refuses lists that do not fit", function()
     { { residual = "decoder" }, 'residual must be true, false or "encoder", got decoder' },
     { { shortcut = "mean" }, 'net.unet: shortcut "mean" is not known' },
     { { zero_last = 0 }, "net.unet: zero_last must be true or false, got 0" },
+    { { factors = 1 << 53 }, "factors of level 1 must be a whole number up to 2147483647" },
+    { { factors = 65536 }, "net.unet: the product of the factors along h must be a whole number up "
+      .. "to 2147483647, got 4294967296" },
     { { stem = -1 }, "net.unet: stem must be a whole number >= 0, got -1" },
     { { bias = 1 }, "net.unet: bias must be true or false, got 1" },
     { { norm = { "batch", weight = "a" } }, "weight, the first value of the weights, must be a "
