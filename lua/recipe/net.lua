@@ -74,8 +74,9 @@ M.pix2pix = block.builder("pix2pix", {
   local smooth = block.whole(what .. ": smooth", o.smooth, 1)
   local squeeze = block.whole(what .. ": squeeze", o.squeeze, 0)
   if smooth % 2 == 0 then util.fail("usage", "%s: smooth must be odd, got %d", what, smooth) end
+  local need = block.halved(what, levels)
   for _, axis in ipairs(block.axes(x)) do
-    block.divisible(what, x, axis, 1 << levels, string.format("halving %d times", levels))
+    block.divisible(what, x, axis, need, string.format("halving %d times", levels))
   end
   local function conv(kind, y, width, bias)
     return nn[kind](y, width, 4, { stride = 2, pad = 1, bias = bias, init = o.init })

@@ -69,6 +69,23 @@ function M.per_axis(what, v, x, least)
   return list
 end
 
+-- An odd width for every axis of x.
+function M.odd(what, v, x)
+  local kernel = M.per_axis(what, v, x, 1)
+  for _, k in ipairs(kernel) do
+    if k % 2 == 0 then fail("usage", "%s must be odd, got %d", what, k) end
+  end
+  return kernel
+end
+
+-- 2^levels, of which extents are multiples if each level halves them.
+function M.halved(what, levels)
+  if levels > 30 then
+    fail("usage", "%s: %d levels that halve the extents, wanted at most 30", what, levels)
+  end
+  return 1 << levels
+end
+
 -- Checks that the extent of an axis of x is a multiple of `need`, as `why` says. The error names
 -- the nearest valid extents and, with `also`, an alternative.
 function M.divisible(what, x, axis, need, why, also)

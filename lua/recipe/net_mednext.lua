@@ -49,14 +49,6 @@ local function layers(x, filters, s)
   return nn.pad(y, border)
 end
 
-local function odd(what, v, x)
-  local kernel = block.per_axis(what, v, x, 1)
-  for _, k in ipairs(kernel) do
-    if k % 2 == 0 then fail("usage", "%s must be odd, got %d", what, k) end
-  end
-  return kernel
-end
-
 -- net.mednext_block(x, {...}): a block that keeps the grid, halves ("down") or doubles ("up") it.
 M.block = block.builder("mednext_block", {
   filters = none, expansion = 4, kernel = 3, step = none, norm = "instance", residual = true,
@@ -64,7 +56,7 @@ M.block = block.builder("mednext_block", {
 }, 1, function(x, o, what)
   local filters = block.whole(what .. ": filters", o.filters or x.c, 1)
   local s = { expansion = block.whole(what .. ": expansion", o.expansion, 1),
-              kernel = odd(what .. ": kernel", o.kernel, x),
+              kernel = block.odd(what .. ": kernel", o.kernel, x),
               step = o.step and block.choice(what .. ": step", o.step, { "down", "up" }),
               norm = block.norm(what, o.norm), init = o.init,
               residual = block.flag(what .. ": residual", o.residual) }
@@ -93,7 +85,7 @@ local function read(x, o, what)
   local s = { blocks = o.blocks or size.blocks, expansions = o.expansions or size.expansions,
               out = block.whole(what .. ": out", o.out, 1) }
   local filters = block.whole(what .. ": filters", o.filters, 1)
-  local kernel, norm = odd(what .. ": kernel", o.kernel, x), block.norm(what, o.norm)
+  local kernel, norm = block.odd(what .. ": kernel", o.kernel, x), block.norm(what, o.norm)
   s.blocks = by_level(what .. ": blocks", s.blocks)
   s.expansions = by_level(what .. ": expansions", s.expansions)
   s.last = #s.blocks
@@ -102,9 +94,9 @@ local function read(x, o, what)
          .. "the bottom, at least 2", what, util.plural(s.last, "entry", "entries"),
          #s.expansions)
   end
+  local need = block.halved(what, s.last - 1)
   for _, axis in ipairs(block.axes(x)) do
-    block.divisible(what, x, axis, 1 << (s.last - 1), "a network of "
-                    .. util.plural(s.last - 1, "level"))
+    block.divisible(what, x, axis, need, "a network of " .. util.plural(s.last - 1, "level"))
   end
   function s.width(level) return filters << (level - 1) end
   function s.layers(y, name, level, out, step)

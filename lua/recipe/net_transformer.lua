@@ -166,7 +166,7 @@ M.unetr = block.builder("unetr", with_encoder {
 }, 1, function(x, o, what)
   local s, skips = read(o, what), read_skips(o.skips, o.layers, what)
   local last, patch = #skips + 1, {}
-  for i in ipairs(block.axes(x)) do patch[i] = 1 << last end
+  for i in ipairs(block.axes(x)) do patch[i] = block.halved(what, last) end
   local features = block.whole(what .. ": features", o.features, 1)
   local b = { convs = 2, kernel = 3, bias = false, norm = block.norm(what, o.norm),
               act = block.act(what, "leaky_relu"), init = o.init, residual = true, squeeze = 0,

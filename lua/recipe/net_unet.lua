@@ -90,32 +90,31 @@ local function counts(what, v, count, levels)
                   function(n, where) return block.whole(where, n, 1) end, levels)
 end
 
--- The settings of the blocks of each level, the bottom last, as block.convs takes them; and those
--- of the decoder.
-local function read_blocks(x, o, what, count)
+-- What differs between the blocks of the levels, a list with the bottom last.
+local function read_levels(x, o, what, count)
+  local function named(one, many) return what .. (o[many] and ": " .. many or ": " .. one) end
+  local function odd(v, where) return block.odd(where, v, x) end
   local function axes(v, where) return block.per_axis(where, v, x, 1) end
-  local function odd(v, where)
-    local kernel = axes(v, where)
-    for _, k in ipairs(kernel) do
-      if k % 2 == 0 then fail("usage", "%s must be odd, got %d", where, k) end
-    end
-    return kernel
-  end
-  local function norm(v)
-    local f, normed = block.norm(what, v)
-    return { f = f, bias = not normed }
-  end
-  local kernels = by_level(what .. (o.kernels and ": kernels" or ": kernel"), o.kernels, o.kernel,
-                           count, odd)
-  local dilations = by_level(what .. (o.dilations and ": dilations" or ": dilation"), o.dilations,
-                             o.dilation, count, axes)
+  local function norm(v) return { block.norm(what, v) } end
+  local kernels = by_level(named("kernel", "kernels"), o.kernels, o.kernel, count, odd)
+  local dilations = by_level(named("dilation", "dilations"), o.dilations, o.dilation, count, axes)
   local norms = by_level(what .. ": norms", o.norms, o.norm, count, norm)
   local blocks = counts(what .. ": blocks", o.blocks, count)
   local convs = counts(what .. ": convs", o.convs, count)
-  local decoder_convs = o.decoder_convs and counts(what .. ": decoder_convs", o.decoder_convs,
-                                                   count - 1, "")
-  local bias = o.bias
-  if bias ~= nil then block.flag(what .. ": bias", bias) end
+  if o.bias ~= nil then block.flag(what .. ": bias", o.bias) end
+  local list = {}
+  for i = 1, count do
+    local f, normed = table.unpack(norms[i])
+    list[i] = { blocks = blocks[i], convs = convs[i], kernel = kernels[i],
+                dilation = dilations[i], norm = f, bias = not normed }
+    if o.bias ~= nil then list[i].bias = o.bias end
+  end
+  return list
+end
+
+-- The settings of the blocks of each level, the bottom last, as block.convs takes them; and those
+-- of the decoder.
+local function read_blocks(x, o, what, count)
   local residual = o.residual
   if residual ~= "encoder" and type(residual) ~= "boolean" then
     fail("usage", '%s: residual must be true, false or "encoder", got %s', what, tostring(residual))
@@ -124,15 +123,14 @@ local function read_blocks(x, o, what, count)
     act = block.act(what, o.act), init = o.init, dropout = o.dropout,
     squeeze = block.whole(what .. ": squeeze", o.squeeze, 0),
     shortcut = block.choice(what .. ": shortcut", o.shortcut, { "conv", "pool" }),
-    zero_last = block.flag(what .. ": zero_last", o.zero_last),
+    zero_last = block.flag(what .. ": zero_last", o.zero_last), residual = residual ~= false,
   }
-  local down, up = {}, {}
-  for i = 1, count do
-    local s = { blocks = blocks[i], convs = convs[i], kernel = kernels[i], dilation = dilations[i],
-                norm = norms[i].f, residual = residual ~= false }
-    if bias == nil then s.bias = norms[i].bias else s.bias = bias end
+  local decoder_convs = o.decoder_convs and counts(what .. ": decoder_convs", o.decoder_convs,
+                                                   count - 1, "")
+  local down, up = read_levels(x, o, what, count), {}
+  for i, s in ipairs(down) do
     for k, v in pairs(shared) do s[k] = v end
-    down[i], up[i] = s, {}
+    up[i] = {}
     for k, v in pairs(s) do up[i][k] = v end
     up[i].blocks, up[i].residual = 1, residual == true
     if decoder_convs then up[i].convs = decoder_convs[i] end
@@ -153,7 +151,9 @@ local function read(x, o, what)
   else
     s.features = {}
     local base = block.whole(what .. ": base", o.base, 1)
-    for i = 1, block.whole(what .. ": levels", o.levels, 1) do s.features[i] = base << (i - 1) end
+    for i = 1, block.whole(what .. ": levels", o.levels, 1) do
+      s.features[i] = block.whole(what .. ": the channels of level " .. i, base << (i - 1), 1)
+    end
   end
   local last = #s.features
   s.bottom = block.whole(what .. ": bottom", o.bottom or 2 * s.features[last], 1)

@@ -236,6 +236,7 @@ t.test("net.unet refuses lists that do not fit", function()
     { { factors = 1 << 53 }, "factors of level 1 must be a whole number up to 2147483647" },
     { { factors = 65536 }, "net.unet: the product of the factors along h must be a whole number up "
       .. "to 2147483647, got 4294967296" },
+    { { levels = 1 << 30 }, "the channels of level 27 must be a whole number up to 2147483647" },
     { { stem = -1 }, "net.unet: stem must be a whole number >= 0, got -1" },
     { { bias = 1 }, "net.unet: bias must be true or false, got 1" },
     { { norm = { "batch", weight = "a" } }, "weight, the first value of the weights, must be a "
@@ -293,6 +294,9 @@ t.test("MedNeXt's block keeps, halves or doubles the grid", function()
   end)
 end)
 
+local many = {}
+for i = 1, 65 do many[i] = 1 end
+
 t.test("MedNeXt refuses what it cannot build", function()
   local x = input { c = 1, h = 32, w = 32 }
   refuses(x, net.mednext, {
@@ -304,6 +308,7 @@ t.test("MedNeXt refuses what it cannot build", function()
     { { blocks = { 1, 0 } }, "net.mednext: blocks: level 2 must be a whole number >= 1, got 0" },
     { { kernel = 4 }, "net.mednext: kernel must be odd, got 4" },
     { { kernel = 0 / 0 }, "net.mednext: kernel must be a whole number >= 1" },
+    { { blocks = many, expansions = many }, "64 levels that halve the extents, wanted at most 30" },
     { { deep = 1 }, "net.mednext: deep must be true or false, got 1" },
     { { filters = "32" }, "net.mednext: filters must be a whole number >= 1, got 32" },
     { { norm = "grup" }, 'norm "grup" is not known; did you mean "group"?' },
@@ -316,6 +321,7 @@ t.test("MedNeXt refuses what it cannot build", function()
     { { expansion = 0 }, "net.mednext_block: expansion must be a whole number >= 1, got 0" },
     { { residual = "yes" }, "net.mednext_block: residual must be true or false, got yes" },
   })
+  t.raises(function() net.pix2pix(x, { levels = 64 }) end, "net.pix2pix: 64 levels that halve")
   t.raises(function() net.mednext(nil) end, "must be a node of the network, got nil")
   t.raises(function() net.mednext_block(input { c = 2 }) end, "no axes except channels")
 end)
@@ -429,6 +435,7 @@ t.test("transformers refuse what they cannot build", function()
     { { skips = { 4, 13 } }, "skips: entry 2 is layer 13, but there are 12" },
     { { skips = { 0 } }, "net.unetr: skips: entry 1 must be a whole number >= 1, got 0" },
     { { skips = { 1, 2, 3, 4 } }, "w = 48 is not a multiple of 32, as a patch needs" },
+    { { skips = many }, "net.unetr: 66 levels that halve the extents, wanted at most 30" },
     { { features = 0 }, "net.unetr: features must be a whole number >= 1, got 0" },
   })
   t.raises(function() net.vit(input { c = 2 }) end, "no axes except channels")
