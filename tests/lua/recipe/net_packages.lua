@@ -24,6 +24,27 @@ local function joined(y, deep)
   return y
 end
 
+-- Ten steps of AdamW on cpu reduce the loss of build(x) against random numbers below `share` of the
+-- first.
+local function trains(name, axes, share, build)
+  t.test(name .. ": ten steps reduce the loss", function()
+    nn.scope("trains_" .. name, function()
+      local x = input(axes)
+      local y = build(x)
+      local truth = input { c = y.c, d = y.rank > 2 and y.d or nil, h = y.rank > 1 and y.h or nil,
+                            w = y.rank > 0 and y.w or nil }
+      local s = seg.step { loss = nn.mse(y, truth), optim = seg.optim.adamw { lr = 3e-3 },
+                           threads = 2 }
+      local of, of_truth = x.shape, y.shape
+      of[1], of_truth[1] = 2, 2
+      local feeds = { [x.name] = help.numbers(of, 1), [truth.name] = help.numbers(of_truth, 2) }
+      local first, last = s:run(feeds), nil
+      for _ = 2, 10 do last = s:run(feeds) end
+      t.check(last < share * first, "from %g to %g, wanted less than %g of it", first, last, share)
+    end)
+  end)
+end
+
 -- Checks { options, message } of build(x, options).
 local function refuses(x, build, rows)
   for _, row in ipairs(rows) do
@@ -252,6 +273,10 @@ help.learns("U-Net of nnU-Net's blocks", { c = 2, d = 4, h = 8, w = 8 }, functio
                               act = { "leaky_relu", 0.1 } }))
 end, 2)
 
+trains("nnunet", { c = 1, d = 8, h = 8, w = 16 }, 0.9, function(x)
+  return (net.nnunet(x, { base = 2, limit = 3, out = 2 }))
+end)
+
 help.as_pytorch(FILES, "nnunet_plain", function(x)
   return joined(net.nnunet(x, { out = 2, base = 2, limit = 4, encoder = "plain",
                                 spacing_mm = { 1, 1, 3 } }))
@@ -330,6 +355,10 @@ help.learns("MedNeXt", { c = 1, h = 8, w = 8 }, function(x)
   return joined(net.mednext(x, { filters = 2, blocks = { 1, 2, 1 }, expansions = { 2, 2, 3 },
                                  deep = true }))
 end, 4)
+
+trains("mednext", { c = 1, h = 16, w = 16 }, 0.6, function(x)
+  return (net.mednext(x, { filters = 4, blocks = { 1, 1, 1 }, expansions = { 2, 2, 2 } }))
+end)
 
 help.as_pytorch(FILES, "mednext", function(x)
   return joined(net.mednext(x, { filters = 2, blocks = { 1, 2, 1 }, expansions = { 2, 3, 2 },
@@ -453,6 +482,14 @@ help.learns("UNETR", { c = 1, d = 8, h = 8, w = 8 }, function(x)
   return net.unetr(x, { layers = 3, heads = 2, width = 8, mlp = 12, features = 2,
                         skips = { 1, 2 }, norm = "instance" })
 end, 2)
+
+trains("vit", { c = 1, h = 16, w = 8 }, 0.6, function(x)
+  return net.vit(x, { patch = 4, width = 8, heads = 2, layers = 2, mlp = 16, out = 3 })
+end)
+trains("unetr", { c = 1, h = 16, w = 32 }, 0.8, function(x)
+  return net.unetr(x, { width = 8, heads = 2, layers = 4, mlp = 16, features = 2,
+                        skips = { 1, 2, 3 } })
+end)
 
 help.as_pytorch(FILES, "vit", function(x)
   return net.vit(x, { patch = 4, layers = 2, heads = 2, width = 8, mlp = 12, out = 3 })
