@@ -16,7 +16,7 @@ local util = require "seg.util"
 
 local M = {
   unet = unet.unet, deep_loss = unet.deep_loss,
-  nnunet = nnunet.nnunet, nnunet_patch = nnunet.patch,
+  nnunet = nnunet.nnunet, nnunet_patch = nnunet.patch, nnunet_names = nnunet.names,
   mednext = mednext.mednext, mednext_block = mednext.block,
   resnet = resnet.resnet, pose_resnet = resnet.pose_resnet,
   transformer = transformer.transformer, patch_embed = transformer.patch_embed,

@@ -214,4 +214,41 @@ function M.patch(o)
   return patch, math.max(math.floor(reference / sum * BATCH[#axes] + 0.5), 2)
 end
 
+-- Names of nnU-Net's weights ------------------------------------------------------
+
+-- net.nnunet_names(stages) -> a function from the name of a parameter in PlainConvUNet or
+-- ResidualEncoderUNet (dynamic-network-architectures) to the name in net.nnunet; nil for a second
+-- name of the same tensor. stages: the levels with the bottom, `n_stages` of nnU-Net's plans.
+function M.names(stages)
+  stages = block.whole("net.nnunet_names: stages", stages, 2)
+  local function level(i) return math.tointeger(i) + 1 end
+  local function encoder(i)
+    return level(i) == stages and "bottom" or "enc" .. level(i)
+  end
+  local function coarsest_first(what)
+    return function(i) return what .. stages - level(i) .. "." end
+  end
+  local rules = {
+    { "^encoder%.stages%.0%.blocks%.0%.", "enc1." }, -- the only block of its level
+    { "^encoder%.stages%.(%d+)%.blocks%.(%d+)%.", function(i, b)
+      return encoder(i) .. ".block" .. level(b) .. "."
+    end },
+    { "^encoder%.stages%.(%d+)%.0%.", function(i) return encoder(i) .. "." end },
+    { "^encoder%.stem%.", "stem." },
+    { "^decoder%.stages%.(%d+)%.", coarsest_first "dec" },
+    { "^decoder%.transpconvs%.(%d+)%.", coarsest_first "up" },
+    { "^decoder%.seg_layers%.(%d+)%.", coarsest_first "head" },
+    { "^head1%.", "head." },
+    { "convs%.(%d+)%.(%a+)%.", function(i, layer) return layer .. level(i) .. "." end },
+    { "conv(%d)%.(%a+)%.(%a+)$", "%2%1.%3" },
+    { "skip%.%d%.conv%.", "short." },
+    { "skip%.%d%.norm%.", "short_norm." },
+  }
+  return function(name)
+    if name:find("all_modules", 1, true) or name:find "^decoder%.encoder%." then return nil end
+    for _, rule in ipairs(rules) do name = name:gsub(rule[1], rule[2]) end
+    return name
+  end
+end
+
 return M

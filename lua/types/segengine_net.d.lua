@@ -71,8 +71,8 @@ function net.unet(x, o) end
 ---@field name? string
 
 ---The U-Net that nnU-Net plans for these extents (doi:10.1038/s41592-020-01008-z; residual encoder: arXiv:2404.09556). An axis is
----halved while it has 8 positions or more and its spacing is below twice the smallest; along an axis with a larger spacing
----kernels are 1, else 3. The presets ResEnc M, L and XL are this network for the patches of `net.nnunet_patch`. Parameters: those
+---halved while it has 8 positions or more (12, if no other axis is) and its spacing is below twice the smallest; along an axis
+---with a larger spacing kernels are 1, else 3 and 3 at the bottom. The presets ResEnc M, L and XL are this network for the patches of `net.nnunet_patch`. Parameters: those
 ---of `net.unet`, of which this is one call. nnU-Net's loss leaves out the coarsest result: `table.remove(deep)` before
 ---`net.deep_loss`.
 ---
@@ -102,6 +102,16 @@ function net.nnunet(x, o) end
 ---@return table patch
 ---@return integer batch
 function net.nnunet_patch(o) end
+
+---The function from a name in nnU-Net's weights to the name in `net.nnunet`, for `rename`; stages: `n_stages` of its plans.
+---
+---```lua
+---local rename = net.nnunet_names(6)
+---print(rename "encoder.stages.1.blocks.0.conv1.conv.weight") -- enc2.block1.conv1.weight
+---```
+---@param stages integer
+---@return fun(name: string): string?
+function net.nnunet_names(stages) end
 
 ---Deep supervision: the weighted sum of a loss over both results of a U-Net with `deep`, against the target
 ---subsampled to each grid. Default weights are those of nnU-Net: 1, 1/2, 1/4, ... divided by their sum.
@@ -163,7 +173,8 @@ function net.mednext(x, o) end
 ---@field init? seg.init of the convolutions
 
 ---UNETR (arXiv:2103.10504): a transformer over boxes of an image or volume as the encoder of a U-shaped network. n skips are
----for boxes of 2^(n + 1) positions along each axis, 16 for the default; extents are multiples of this. The defaults are MONAI's.
+---for boxes of 2^(n + 1) positions along each axis, 16 for the default; extents are multiples of this. The defaults are MONAI's;
+---the paper has skips of layers 3, 6 and 9.
 ---Parameters: patch, position, layer1 ..., norm, enc1 ..., up1 ..., dec1 ..., head; in enc2 up1, up2, block2, up3, block3.
 ---@param x seg.node
 ---@param o? seg.net.unetr

@@ -6,7 +6,8 @@
     python3 tests/golden/packages.py
 
 writes into this folder, for the cases of CASES,
-    packages.safetensors   initial weights, CASE.NAME with segengine's names
+    packages.safetensors   initial weights, CASE.NAME with segengine's names, or
+                           for nnU-Net with its own, which net.nnunet_names knows
     packages.npz           CASE_x input, CASE_t target, CASE_y result,
                            CASE_train {loss, norm of all gradients}
 and prints the parameters of the networks in full size, which the test has as
@@ -61,36 +62,8 @@ def residual(conv, c, features, kernels, strides, out, blocks=None):
     )  # fmt: skip
 
 
-def nnunet_name(name, net):
-    """encoder.stages.1.blocks.0.conv1.conv.weight -> enc2.conv1.weight"""
-    stages = len(net.encoder.stages)
-
-    def level(i):
-        return "bottom" if i == stages - 1 else f"enc{i + 1}"
-
-    def encoder(m):
-        i, b = int(m[1]), int(m[2])
-        several = len(net.encoder.stages[i].blocks) > 1
-        return level(i) + (f".block{b + 1}." if several else ".")
-
-    def head(m):
-        i = stages - 1 - int(m[1])
-        return "head." if i == 1 else f"head{i}."
-
-    rules = [
-        (r"^encoder\.stages\.(\d+)\.blocks\.(\d+)\.", encoder),
-        (r"^encoder\.stages\.(\d+)\.0\.", lambda m: level(int(m[1])) + "."),
-        (r"^encoder\.stem\.", "stem."),
-        (r"^decoder\.stages\.(\d+)\.", lambda m: f"dec{stages - 1 - int(m[1])}."),
-        (r"^decoder\.transpconvs\.(\d+)\.", lambda m: f"up{stages - 1 - int(m[1])}."),
-        (r"^decoder\.seg_layers\.(\d+)\.", head),
-        (r"convs\.(\d+)\.(conv|norm)\.", lambda m: f"{m[2]}{int(m[1]) + 1}."),
-        (r"conv(\d)\.(conv|norm)\.", lambda m: f"{m[2]}{m[1]}."),
-        (r"skip\.\d\.conv\.", "short."),
-        (r"skip\.\d\.norm\.", "short_norm."),
-    ]
-    for pattern, new in rules:
-        name = re.sub(pattern, new, name)
+def own_name(name, net):
+    """The name in the package; net.nnunet_names translates it."""
     return name
 
 
@@ -213,16 +186,16 @@ HALVES = ((1, 1, 1), (1, 2, 2), (2, 2, 2))
 CASES = {
     "nnunet_plain": (
         lambda: plain(nn.Conv3d, 1, (2, 4, 4), THIN, HALVES, 2),
-        nnunet_name, keep, (1, 1, 8, 16, 16),
+        own_name, keep, (1, 1, 8, 16, 16),
     ),
     "nnunet_residual": (
         lambda: residual(nn.Conv3d, 2, (2, 3, 3), THIN, HALVES, 2),
-        nnunet_name, keep, (1, 2, 8, 16, 16),
+        own_name, keep, (1, 2, 8, 16, 16),
     ),
     "unet_by_level": (
         lambda: plain(nn.Conv2d, 1, (2, 3, 4), (5, 3, (1, 3)), (1, (2, 1), 2), 1,
                       [1, 2, 3], [2, 1]),
-        nnunet_name, keep, (2, 1, 8, 6),
+        own_name, keep, (2, 1, 8, 6),
     ),
     "mednext": (
         lambda: med_next(2, 2, 2, 3, (1, 2, 1), (2, 3, 2), 2),

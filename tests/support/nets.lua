@@ -99,14 +99,20 @@ return function(t)
     return nn.input(name, o)
   end
 
-  -- The file's tensors of a case have its name as a prefix; the rename only selects them.
-  local function of(case)
-    return { rename = function(name) return name:match("^" .. case .. "%.(.*)$") and name end }
+  -- The file's tensors of a case have its name as a prefix; the rename selects them, and gives
+  -- those of a package the names here.
+  local function of(case, names)
+    return { rename = function(name)
+      local own = name:match("^" .. case .. "%.(.*)$")
+      if own and names then own = names(own) end
+      return own and case .. "." .. own
+    end }
   end
 
   -- A test of build(x) against the case of this name in FILES.safetensors (weights) and FILES.npz
-  -- (CASE_x, _t, _y, _train; with `ends` also _l, lengths of sequences).
-  function M.as_pytorch(files, case, build, ends)
+  -- (CASE_x, _t, _y, _train; with `ends` also _l, lengths of sequences). names: a function from a
+  -- name in the file to the one here.
+  function M.as_pytorch(files, case, build, ends, names)
     t.test(case .. ": forward, loss and gradients are PyTorch's", function()
       local weights = files .. ".safetensors"
       local function array(what) return seg.array.load(files .. ".npz", case .. "_" .. what) end
@@ -120,13 +126,13 @@ return function(t)
       local numbers_of = array "train"
       for device, limit in pairs { ref = 1e-6, cpu = 1e-4 } do
         local m = seg.model { outputs = { y = y }, device = device }
-        m:load(weights, of(case))
+        m:load(weights, of(case, names))
         local off, power = m:run(given).y:distance(want)
         t.check(power > 0 and off <= limit ^ 2 * power, "%s: %.3g off, at most %g", device,
                 math.sqrt(off / power), limit)
         local s = seg.step { loss = nn.mse(y, target), optim = optim.sgd { lr = 0 },
                              device = device }
-        s:load(weights, of(case))
+        s:load(weights, of(case, names))
         t.near(s:run(feeds) / numbers_of:get(1), 1, limit, device .. ": loss over PyTorch's")
         t.near(s.grad_norm / numbers_of:get(2), 1, 10 * limit, device .. ": norm over PyTorch's")
       end

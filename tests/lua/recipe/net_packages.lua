@@ -280,15 +280,32 @@ end)
 help.as_pytorch(FILES, "nnunet_plain", function(x)
   return joined(net.nnunet(x, { out = 2, base = 2, limit = 4, encoder = "plain",
                                 spacing_mm = { 1, 1, 3 } }))
-end)
+end, false, net.nnunet_names(3))
 help.as_pytorch(FILES, "nnunet_residual", function(x)
   return joined(net.nnunet(x, { out = 2, base = 2, limit = 3, spacing_mm = { 1, 1, 3 } }))
-end)
+end, false, net.nnunet_names(3))
 help.as_pytorch(FILES, "unet_by_level", function(x)
   return joined(net.unet(x, { features = { 2, 3 }, bottom = 4, kernels = { 5, 3, { 1, 3 } },
                               factors = { { 2, 1 }, 2 }, convs = { 1, 2, 3 },
                               decoder_convs = { 1, 2 }, down = "conv", norm = "instance",
                               bias = true, act = "leaky_relu", deep = 1 }))
+end, false, net.nnunet_names(3))
+
+t.test("names of nnU-Net's weights", function()
+  local of = net.nnunet_names(6)
+  for name, want in pairs {
+    ["encoder.stages.5.blocks.2.conv2.norm.bias"] = "bottom.block3.norm2.bias",
+    ["encoder.stages.5.0.convs.1.conv.weight"] = "bottom.conv2.weight",
+    ["decoder.stages.0.convs.0.conv.weight"] = "dec5.conv1.weight",
+    ["decoder.seg_layers.4.weight"] = "head.weight",
+    ["decoder.seg_layers.0.bias"] = "head5.bias",
+    ["another.weight"] = "another.weight",
+  } do t.equal(of(name), want) end
+  -- other names of tensors in a checkpoint
+  t.equal(of "encoder.stem.convs.0.all_modules.0.weight", nil)
+  t.equal(of "decoder.encoder.stem.convs.0.conv.weight", nil)
+  t.raises(function() net.nnunet_names(1) end, "stages must be a whole number >= 2, got 1")
+  t.raises(function() net.nnunet_names() end, "stages must be a whole number >= 2, got nil")
 end)
 
 -- MedNeXt --------------------------------------------------------------------------
