@@ -138,8 +138,9 @@ function M.norm(what, norm)
   M.choice(what .. ": norm", kind, { "batch", "group", "instance", "layer", "none" })
   if kind == "none" then return function(x) return x end, false end
   return function(x, name, weight)
-    local o = { name = name, weight = weight }
+    local o = { name = name }
     for k, v in pairs(given) do o[k] = v end
+    if weight then o.weight = weight end
     return norms[kind](x, o)
   end, true
 end
