@@ -21,8 +21,7 @@ local sizes = {
 
 -- The block -----------------------------------------------------------------------
 
--- The depthwise convolution of a block, and the convolution of its shortcut if it changes the grid
--- (`step` "down" or "up").
+-- The depthwise convolution of a block; with `step` "down" or "up" it halves or doubles the grid.
 local function first(x, kernel, step, init)
   local pad = {}
   for i, k in ipairs(kernel) do pad[i] = k // 2 end
@@ -30,13 +29,14 @@ local function first(x, kernel, step, init)
     stride = step and 2 or 1, pad = pad, groups = x.c, init = init })
 end
 
+-- x on the grid and with the channels of the block's result.
 local function shortcut(x, filters, step, init)
   if not step then return x end
   return nn[step == "up" and "upconv" or "conv"](x, filters, 1, {
     stride = 2, pad = 0, init = init, name = "short" })
 end
 
--- s: { expansion, kernel (a list by axis), step, norm, init, residual }
+-- The layers of a block. s: { expansion, kernel (a list by axis), step, norm, init, residual }
 local function layers(x, filters, s)
   local y = s.norm(first(x, s.kernel, s.step, s.init))
   y = nn.gelu(nn.conv(y, s.expansion * x.c, 1, { init = s.init, name = "conv2" }))
@@ -80,6 +80,8 @@ local function by_level(what, v)
   return list
 end
 
+-- Checks and converts the options. width(level): its channels; layers(y, name, level, out, step):
+-- a block of a level with the channels of level `out`, in a scope of this name.
 local function read(x, o, what)
   local size = sizes[block.choice(what .. ": size", o.size, util.sorted_keys(sizes))]
   local s = { blocks = o.blocks or size.blocks, expansions = o.expansions or size.expansions,
