@@ -2,6 +2,7 @@
 -- separate calls, values and gradients.
 
 local t = dofile("tests/support/harness.lua")
+local core = require "seg.core"
 local seg = require "seg"
 local nn, array, optim = seg.nn, seg.array, seg.optim
 
@@ -114,10 +115,29 @@ end)
 
 t.test("a tree of constants", function()
   local x = nn.input("any", { c = 1, w = 2 })
-  local one = seg.max(x, 3) * 0 + 1
-  local y = seg.max(seg.op.constant(x, { value = 2 }) ^ 3, one)
-  local out = seg.model { outputs = { y = y }, device = device }:run { any = array.zeros { 1, 1, 2 } }.y
-  t.equal(out:get(1, 1, 2), 8)
+  local y = seg.max(seg.op.constant(x, { value = 2 }) ^ 3, seg.max(x, 3) * 0 + 1)
+  local model = seg.model { outputs = { y = y }, device = device }
+  t.equal(model:run({ any = array.zeros { 1, 1, 2 } }).y:get(1, 1, 2), 8)
+end)
+
+-- Forward two operands are read and one result is written; backward both operands and the gradient
+-- of the result are read and two gradients are written.
+t.test("a chain reads and writes memory once", function()
+  local function operand(name)
+    return nn.param(name, { 1, 64, 512, 512 }, { init = { normal = 1 } })
+  end
+  local a, b = operand("chain_a"), operand("chain_b")
+  local y = seg.clamp(seg.exp(-(a * a)) * seg.sigmoid(b) + seg.sqrt(seg.abs(a - b)), 0, 2)
+  local plan = core.plan { roots = {}, loss = seg.mean(y), inputs = {}, device = device,
+                           optim = optim.sgd { lr = 0.1 } }
+  t.equal(plan.calls, 4) -- chain and mean, both ways
+  t.equal(plan.rows[1].kind, "mul + scale + 8 more")
+  t.equal(#plan.rows[1].ops, 10)
+  local apart = core.plan { roots = {}, loss = seg.mean(y), inputs = {}, device = device,
+                            optim = optim.sgd { lr = 0.1 }, plain = true }
+  t.equal(apart.calls, 22)
+  local bytes = 4 * 64 * 512 * 512 -- of the result, whose memory its gradient gets
+  t.check(plan.bytes < 2.01 * bytes, "arena of " .. plan.bytes .. " bytes")
 end)
 
 t.finish()
