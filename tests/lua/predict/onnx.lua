@@ -194,7 +194,7 @@ local forms = {
   pow = { function(x) return (seg.abs(x) + 0.1) ^ x + 2 ^ x end },
   mod = { function(x) return x % 0.7 + 3 % (x * x + 0.2) + x // 0.3 end },
   where = { function(x)
-    return seg.where(seg.gt(x, 0.2), x, seg.where(seg.le(x, seg.sin(x)), seg.log(x), -1))
+    return seg.where(seg.gt(x, 0.2), seg.log(x), seg.where(seg.le(x, seg.sin(x)), x, -1))
   end },
   comparison = { function(x)
     return seg.gt(x, 0.2) + 2 * seg.ge(x, 0.5) + 4 * seg.eq(seg.floor(x), -1)
