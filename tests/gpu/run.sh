@@ -23,6 +23,8 @@
 #                  needs two GPUs
 #     rates        bandwidth and matrix rates of this GPU
 #     overlap      steps of brain_unet with and without dependent launches, by turns
+#     functions    a chain of functions of elements, in one program and each a call;
+#                  in PyTorch, eager and compiled
 #     trace:NAME   a whole step of recipe NAME, kernel by kernel, as a file for
 #                  ui.perfetto.dev; in BUILD/trace, and beside REPORT if that is set
 #     sweep        each convolution of two networks with each tile, and in PyTorch;
@@ -60,7 +62,7 @@ for tool in memcheck racecheck initcheck; do
         sanitizers="$sanitizers sanitizer:$tool:$op"
     done
 done
-parts="build program plan primitives check$recipes$sanitizers train losses ranks rates overlap$traces sweep sweep_tile $benches"
+parts="build program plan primitives check$recipes$sanitizers train losses ranks rates overlap functions$traces sweep sweep_tile $benches"
 # CUDA numbers the GPUs in the order of nvidia-smi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 
@@ -259,6 +261,13 @@ part_overlap() {
     done
 }
 
+part_functions() {
+    want_gpu
+    "$program" tests/bench/functions.lua --device cuda || return 1
+    ! "$PYTHON" -c 'import torch' 2> /dev/null ||
+        "$PYTHON" tests/pytorch/functions.py --device cuda
+}
+
 # shapes_of RECIPE BATCH: writes the convolutions of the program's plan
 shapes_of() {
     "$program" "scripts/$1.lua" plan --json --device cpu --preset full \
@@ -428,6 +437,7 @@ open_on_hardware() {
     cat "$logs/table"
     section rates 20
     section overlap 6
+    section functions 6
     section sweep 300
     section sweep_tile 300
     for part in $traces $benches; do section "$part" 60; done

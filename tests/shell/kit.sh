@@ -109,6 +109,12 @@ step "steps with dependent launches" code 0 overlap
 step "and without" says 'round 3, SEG_OVERLAP=0: 5.0 ms'
 program "$gpu; exit 1"
 step "a step that fails" code 1 overlap
+# shellcheck disable=SC2016  # for the shell of that script
+program "$gpu"'; echo "joined on $3"'
+step "a chain of functions" code 0 functions
+step "its times" says 'joined on cuda'
+program "$gpu; exit 1"
+step "a chain that fails" code 1 functions
 losses 0.503
 step "bf16 near f32" code 0 losses
 step "how near" says 'f32 0.5, bf16 0.503, off by 0.60 %'
