@@ -50,6 +50,8 @@ t.test("DCMTK without memory for its dictionary", function()
   for kib = 56000, 140000, 1000 do
     os.execute("rm -rf '" .. folder .. "/dictionary'")
     local code, text = t.program(script, "ulimit -c 0; ulimit -v " .. kib .. "; timeout 60 ")
+    -- the memory may be enough for the first call and not for the second
+    text = text:gsub("synthetic patients: wrote [^\n]*\n", "")
     local line = text:match("^segengine: [^\n]*\n$")
     -- 127: not even the libraries fit; 134: nor what their constructors allocate before main
     starts = starts or code ~= 127 and not (code == 134 and text:find "^terminate called")
