@@ -1,21 +1,25 @@
 /* plan_programs.c -- trees of elementwise operators as programs.
  *
  * An elementwise operator is a pass over memory. Where the backend runs
- * programs (Backend.program), an operator takes over its operands that are such
- * operators too, have the extents of its result and no other reader: their
- * values are registers of one call (engine/graph/program.h), the call of the
- * last operator. A constant becomes an instruction of each program that reads
- * it.
+ * programs (Backend.program), an operator takes over those of its operands that
+ * are results of elementwise operators, have the extents of its own result and
+ * no other reader. Their values become registers of one call
+ * (engine/graph/program.h), the call of the last operator. A constant becomes
+ * an instruction of each program that reads it.
  *
- * Separate calls remain: an operator whose gradient is a sum, because an
- * operand is broadcast; what is beyond the bounds of a program; and a step that
- * would change the order in which the gradient of an operand is added up, so
- * that values and gradients in f32 have the bits of separate calls. In 16 bits
+ * An operator stays a call of its own if
+ *
+ *     an operand is broadcast and wants a gradient, which is then a sum;
+ *     the program would exceed its bounds (PROGRAM_STEPS, PROGRAM_TEMPS,
+ * MAX_IN); the gradient of an operand would be added up in another order.
+ *
+ * So values and gradients in f32 have the bits of separate calls. In 16 bits
  * separate calls round the inner values, a program does not. */
 #include "engine/plan/plan_inside.h"
 
-/* Is every gradient of node i as large as its result? */
-static bool is_even(Plan *p, int i)
+/* Has every operand of node i that wants a gradient the extents of the result?
+ * Another operand is broadcast, and its gradient is a sum. */
+static bool grads_are_whole(Plan *p, int i)
 {
     const PlanNode *q = &p->node[i];
     for (int k = 0; k < info_of(p, i)->in; k++) {
@@ -32,11 +36,11 @@ static bool may_join(Plan *p, int i)
 {
     const PlanNode *q = &p->node[i];
     return is_run(p, i) && program_takes((Op)q->attr.op) && q->act < 0 &&
-           q->norm < 0 && i != p->spec.loss && is_even(p, i);
+           q->norm < 0 && i != p->spec.loss && grads_are_whole(p, i);
 }
 
-/* The program of node i alone, in *out; of an operator of a program already,
- * that program. */
+/* Writes the program of node i to *out: the one that it has, or one of its
+ * operator alone. */
 static void program_of(Plan *p, int i, PlanProgram *out)
 {
     if (p->node[i].program) {
@@ -67,44 +71,60 @@ static int insert_operand(PlanProgram *to, int v)
     return to->code.operands++;
 }
 
-/* Joins a and b, programs of nodes in the order of the graph, into *to: the
- * steps of both in that order. Where the last step of b reads operand `v`, it
- * reads the result of a. false: no room. */
+/* Two programs that become one: steps of from[s] so far, and the numbers that
+ * they have in the new one. */
+typedef struct Merge {
+    const PlanProgram *from[2];
+    int next[2], moved[2][PROGRAM_STEPS];
+} Merge;
+
+/* The operand x of a step of from[s] as an operand of the new program (both as
+ * ProgramStep.x); -1: no room. v: the node whose value is the result of
+ * from[0], which is a step now. */
+static int merged_operand(const Merge *m, int s, int x, int v, PlanProgram *to)
+{
+    const PlanProgram *first = m->from[0];
+    if (x >= MAX_IN) return MAX_IN + m->moved[s][x - MAX_IN];
+    if (s == 1 && m->from[1]->operand[x] == v)
+        return MAX_IN + m->moved[0][first->code.steps - 1];
+    return insert_operand(to, m->from[s]->operand[x]);
+}
+
+/* Joins a and b into *to: the steps of both in the order of the graph, which
+ * each has already. Where b reads node v, it reads the result of a. false: no
+ * room. */
 static bool merge(const PlanProgram *a, const PlanProgram *b, int v,
                   PlanProgram *to)
 {
-    const PlanProgram *from[] = {a, b};
-    int next[2] = {0, 0}, moved[2][PROGRAM_STEPS];
+    Merge m = {.from = {a, b}};
     *to = (PlanProgram){.code.steps = a->code.steps + b->code.steps};
     if (to->code.steps > PROGRAM_STEPS) return false;
 
     for (int i = 0; i < to->code.steps; i++) {
-        const int s =
-            next[0] < a->code.steps && a->node[next[0]] < b->node[next[1]] ? 0
-                                                                           : 1;
-        const PlanProgram *f = from[s];
-        const ProgramStep *step = &f->code.step[next[s]];
-        moved[s][next[s]] = i;
-        to->node[i] = f->node[next[s]++];
+        // the last step of b is the last of all, so b does not run out first
+        const bool of_a = m.next[0] < a->code.steps &&
+                          a->node[m.next[0]] < b->node[m.next[1]];
+        const int s = of_a ? 0 : 1, own = m.next[s]++;
+        const ProgramStep *step = &m.from[s]->code.step[own];
+        m.moved[s][own] = i;
+        to->node[i] = m.from[s]->node[own];
         to->code.step[i] = (ProgramStep){step->attr, {-1, -1}};
         for (int k = 0; k < 2; k++) {
-            const int x = step->x[k];
-            if (x < 0) continue;
-            int at = x >= MAX_IN ? MAX_IN + moved[s][x - MAX_IN] : 0;
-            if (x < MAX_IN && s == 1 && b->operand[x] == v)
-                at = MAX_IN + moved[0][a->code.steps - 1];
-            else if (x < MAX_IN)
-                at = insert_operand(to, f->operand[x]);
-            if (at < 0) return false;
-            to->code.step[i].x[k] = (int8_t)at;
+            if (step->x[k] < 0) continue;
+            const int x = merged_operand(&m, s, step->x[k], v, to);
+            if (x < 0) return false;
+            to->code.step[i].x[k] = (int8_t)x;
         }
     }
     return true;
 }
 
 /* Would the gradients of the operands of program `to` of node i, which takes
- * over node v, add up in the order of separate calls? Then no other call reads
- * such an operand between its first reader in the program and node i. */
+ * over node v, add up in the order of separate calls? Backward calls run from
+ * the last node to the first, and each adds its terms to the gradients of its
+ * operands. The program adds the terms of all its steps at node i. So no other
+ * call may read such an operand between its first reader in the program and
+ * node i. v is still a call here; `own` counts what it reads. */
 static bool keeps_order(Plan *p, const PlanProgram *to, int i, int v)
 {
     for (int k = 0; k < to->code.operands; k++) {
