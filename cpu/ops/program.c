@@ -92,8 +92,8 @@ static void set_registers(const Call *c, const Program *p, int64_t from,
     }
 }
 
-/* Is the result of the instruction added? The first gradient of an operand is
- * if the operand has one from another call. */
+/* Is the result of the instruction added to its register? A gradient of an
+ * operand is added, too, to what another call has written (Call.fresh). */
 static bool adds(const Call *c, const Instruction *i)
 {
     const int k = i->to - REG_DX;
@@ -151,8 +151,8 @@ static bool run_alone(const Call *c, const Tensor *dy)
     return cpu_program(&of);
 }
 
-/* Has each gradient of the call all extents? */
-static bool is_even(const Call *c)
+/* Has each wanted gradient the extents of the result? Another is a sum. */
+static bool grads_are_whole(const Call *c)
 {
     for (int k = 0; k < 2; k++)
         if (c->dx[k] && !dims_equal(c->dx[k]->dim, c->y->dim)) return false;
@@ -164,11 +164,12 @@ static bool is_even(const Call *c)
     {                                    \
         return run_alone(c, NULL);       \
     }
-#define ROW(name)                                                        \
-    VALUE(name)                                                          \
-    bool cpu_##name##_bwd(const Call *c)                                 \
-    {                                                                    \
-        return is_even(c) ? run_alone(c, c->dy) : plain_##name##_bwd(c); \
+#define ROW(name)                                          \
+    VALUE(name)                                            \
+    bool cpu_##name##_bwd(const Call *c)                   \
+    {                                                      \
+        return grads_are_whole(c) ? run_alone(c, c->dy)    \
+                                  : plain_##name##_bwd(c); \
     }
 ROW(sub)
 ROW(mul)

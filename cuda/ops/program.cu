@@ -1,18 +1,19 @@
 /* program.cu -- programs of elementwise operators (engine/graph/program.h).
  *
  * Mapping: each thread makes V adjacent elements, then continues with the
- * stride of the grid. Its registers are an array in shared memory, since an
- * array in the register file cannot be indexed by an instruction: slot s of a
- * thread is at s * THREADS + thread, so a warp reads 512 adjacent bytes. All
- * threads run the same instruction.
+ * stride of the grid. The registers of a program (program.h) are slots of
+ * shared memory, since a GPU cannot index its register file by a number that is
+ * read at run time: slot s of a thread is at s * THREADS + thread, so a warp
+ * reads 512 adjacent bytes. All threads run the same instruction.
  *
- * Bound by bandwidth: each operand is read once and each result written once. A
- * step moves 48 bytes of shared memory for 4 elements; a GPU has about nine
- * times as much of that bandwidth, so up to about nine steps an operand are
- * hidden. An operand that is broadcast comes from the caches.
+ * Bound by the bandwidth of global memory: each operand is read once and each
+ * result written once. An instruction moves 48 bytes of shared memory for 4
+ * elements; a GPU has about nine times as much of that bandwidth, so about nine
+ * instructions an operand take no more time than its load. An operand that is
+ * broadcast comes from the caches.
  *
- * Values and gradients of a step are those of activation.cu and broadcast.cu
- * (functions.cuh), with the same bits in f32. */
+ * Values and gradients of an operator are those of activation.cu and
+ * broadcast.cu (functions.cuh), with the same bits in f32. */
 #include "cuda/lib/vec.cuh"
 #include "cuda/ops/functions.cuh"
 extern "C" {
@@ -26,9 +27,9 @@ enum { THREADS = 128 };
 /* An operand or a gradient that a thread loads into a slot. */
 struct Load {
     const void *data;
-    Steps step;
+    Steps step;  // 0 along the axes on which it is broadcast
     bool whole;  // all extents of the result
-    bool number; // one channel
+    bool number; // one channel, for all channels of the result
     int slot;
 };
 
@@ -50,7 +51,7 @@ struct Code {
 struct Elements {
     Grid grid;
     Divisor channels;
-    int64_t count; // vectors
+    int64_t count; // elements; for the kernel vectors of V
     bool flat;     // every operand has all extents or is one number
 };
 
@@ -67,7 +68,8 @@ __device__ __forceinline__ Vec<V> unary(const F &f, const Instruction &i,
     return a;
 }
 
-/* A gradient is added to 0 as in broadcast.cu, where it is a sum. */
+/* A gradient is added to 0, since broadcast.cu makes it as a sum: -0 becomes
+ * 0. */
 template <class F, int V>
 __device__ __forceinline__ Vec<V> binary(const F &f, const Instruction &i,
                                          Vec<V> a, const Vec<V> &b,

@@ -42,6 +42,7 @@ bool program_takes(Op op)
     }
 }
 
+/* The operator of step i. */
 static Op op_of(const Program *p, int i)
 {
     return (Op)p->step[i].attr->op;
@@ -53,8 +54,8 @@ static int operands_of(const Program *p, int i)
     return op_of(p, i) == OP_constant ? 0 : op_info[op_of(p, i)].in;
 }
 
-/* The register of operand k of step i; -1: none. The result of the last step is
- * REG_Y. */
+/* The register, before the second pass, of the operand x of a step
+ * (ProgramStep.x). The result of the last step is REG_Y. */
 static int8_t value_of(const Program *p, int x)
 {
     if (x < MAX_IN) return (int8_t)x;
@@ -62,6 +63,7 @@ static int8_t value_of(const Program *p, int x)
     return (int8_t)(i == p->steps - 1 ? REG_Y : VALUE_OF + i);
 }
 
+/* Appends an instruction of step i without registers. */
 static Instruction *append(ProgramCode *code, const Program *p, int i)
 {
     const OpInfo *info = &op_info[op_of(p, i)];
@@ -85,7 +87,8 @@ static void append_value(ProgramCode *code, const Program *p, int i)
     n->to = value_of(p, MAX_IN + i);
 }
 
-/* Appends the values of the steps with `need`; constants come first. */
+/* Appends the values of the steps with `need`. Constants come first, so that a
+ * kernel can skip them after its first elements. */
 static void append_values(ProgramCode *code, const Program *p, const bool *need)
 {
     for (int constant = 1; constant >= 0; constant--) {
@@ -96,8 +99,8 @@ static void append_values(ProgramCode *code, const Program *p, const bool *need)
     }
 }
 
-/* Does the derivative of operand k of step i read operand `of`? A product reads
- * the other factor. */
+/* Does the derivative of operand k of step i read operand `of`? The row of mul
+ * keeps both operands, but each derivative reads the other factor alone. */
 static bool derivative_reads(const Program *p, int i, int k, int of)
 {
     const Op op = op_of(p, i);
@@ -105,7 +108,7 @@ static bool derivative_reads(const Program *p, int i, int k, int of)
     return op_info[op].keep & KEEP_X && of < operands_of(p, i);
 }
 
-/* Does it read the result of the step? */
+/* Does the derivative of step i read its result? */
 static bool derivative_reads_y(const Program *p, int i)
 {
     return op_info[op_of(p, i)].keep & KEEP_Y;
@@ -197,7 +200,8 @@ static void append_grad(ProgramCode *code, const Program *p, int i, int k,
  * there are too few. */
 static bool allocate(ProgramCode *code)
 {
-    int last[OWN_COUNT] = {0}, at[OWN_COUNT];
+    int last[OWN_COUNT] = {0}; // the last instruction that names the register
+    int at[OWN_COUNT];         // REG_TEMP + at is its place; -1: none yet
     bool taken[PROGRAM_TEMPS] = {false};
     memset(at, -1, sizeof at);
     for (int c = 0; c < code->count; c++) {

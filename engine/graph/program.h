@@ -1,6 +1,6 @@
 /* program.h -- several elementwise operators in one call.
  *
- * An operator of elements is a pass over memory with little arithmetic. A tree
+ * An elementwise operator is a pass over memory with little arithmetic. A tree
  * of them, whose inner values have one reader each, runs as one pass: a kernel
  * loads a few elements of every operand, runs all operators on them, and stores
  * the result. The inner values are in registers and never in memory.
@@ -8,7 +8,8 @@
  * The code is a list of instructions, one operator each, in the order of the
  * graph. The backward code computes the inner values again, as far as
  * derivatives need them, and then the gradients in the order of separate calls.
- * So in f32 all bits of values and gradients are those of separate calls. */
+ * So in f32 all bits of values and gradients are those of separate calls. In 16
+ * bits operands, result and gradients are rounded, but no inner value is. */
 #ifndef SEG_ENGINE_GRAPH_PROGRAM_H
 #define SEG_ENGINE_GRAPH_PROGRAM_H
 #include "engine/graph/op.h"
@@ -73,8 +74,8 @@ typedef struct Program {
     ProgramStep step[PROGRAM_STEPS]; /* the last makes the result */
     unsigned wants;
     ProgramCode forward, backward;
-    unsigned reads; /* the operands that the backward code reads */
-    bool reads_y;   /* it reads the result                       */
+    unsigned reads; /* bit k: the backward code reads operand k */
+    bool reads_y;   /* it reads the result                      */
 } Program;
 
 /* Can `op` be a step of a program? All elementwise operators, and constant. */

@@ -37,7 +37,8 @@ typedef struct PlanSpec {
     bool no_fusion;  /* one call an operator, for the whole batch: nothing is
                       * fused or cut. On the CPU roots and gradients have the
                       * same bits either way; on a GPU deferred norms, gradient
-                      * sums and sums of squares change roundings            */
+                      * sums, sums of squares and, in 16 bits, programs change
+                      * roundings                                            */
     bool sqnorms;    /* the caller wants plan_sqnorms, and changes no gradient
                       * after the calls                                      */
     const PlanInput *input;

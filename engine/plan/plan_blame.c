@@ -65,8 +65,8 @@ static void tell(const Tensor *t, bool batched, const Look *l, const Look *from,
                    .from_hi = from ? from->hi : -INFINITY};
 }
 
-/* Is the result y of node v, by the operators `what`, not finite? Then writes
- * the report. */
+/* Is an element of y, the result of node v, not finite? Then writes the report;
+ * what: the names of the operators that made it. */
 static bool is_to_blame(const Plan *p, int v, const Tensor *y, const char *what,
                         const Look *look, BlameText *out)
 {
@@ -87,8 +87,8 @@ static bool look_at_result(Plan *p, int c, int v, Look *look)
     return look_at(p, y, plan_sample(p) * (numel(y->dim) / y->dim.n), &look[v]);
 }
 
-/* Finds the operator of the program of call c whose result is not finite. x:
- * the contents of operand 0 before the call, whose memory the result has; or
+/* Finds the first operator of the program of call c whose result is not finite.
+ * x: a copy on the host of operand 0, if the result overwrites it; else
  * NULL. */
 static bool blame_steps(Plan *p, int c, const void *x, Look *look,
                         BlameText *out)
@@ -113,7 +113,9 @@ static bool blame_steps(Plan *p, int c, const void *x, Look *look,
     return true;
 }
 
-/* Runs call c, the call of a program, and looks at its result. */
+/* Runs call c, the call of a program, and looks at its result; if that is not
+ * finite, runs the program again operator by operator. Where the result
+ * overwrites operand 0, the operand is kept for that on the host. */
 static bool blame_program(Plan *p, int c, const PlanRun *run, Look *look,
                           BlameText *out)
 {
