@@ -1,8 +1,8 @@
 /* fibres.h -- the elements of a tensor along one or several axes.
  *
  * A fibre is the elements along the axes of an operator (Attr.sum.d, .h, .w,
- * .c) at one place of the other axes. Its element k is number k in user order,
- * c d h w, w fastest. */
+ * .c) at one place of the other axes. They count from 0 in user order, c d h w,
+ * w fastest. */
 #ifndef SEG_CPU_REF_FIBRES_H
 #define SEG_CPU_REF_FIBRES_H
 #include "cpu/lib/plain.h"
@@ -12,7 +12,7 @@ typedef struct Fibres {
     Dims own;  /* its extents across fibres: 1 along the axes of a fibre */
     Dims each; /* extents of a fibre: 1 along the other axes             */
     int64_t count, length;
-    int64_t step; /* elements between neighbours; 0: they vary           */
+    int64_t step; /* memory elements between neighbours; 0: they vary    */
 } Fibres;
 
 static inline int32_t fibre_extent(int32_t own, int32_t all)

@@ -22,8 +22,8 @@ struct Product {
     bool fresh;
 };
 
-/* part[k][i] = at[i * major + k * minor], 0 beyond `count` and `deep`. The
- * threads run along the axis with a distance of 1. */
+/* part[k][i] = at[i * major + k * minor], 0 where i >= count or k >= deep. One
+ * of major and minor is 1: neighbouring threads load along that axis. */
 __device__ __forceinline__ void load_part(float (*part)[SIDE + 1],
                                           const float *at, int64_t major,
                                           int64_t minor, int64_t count,

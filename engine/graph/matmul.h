@@ -7,8 +7,9 @@
  *
  * for every matrix of c. An operand that is broadcast along n, d or h has one
  * matrix for several of the result, so its gradient is a sum over them: the
- * repeats. Columns of c are adjacent in memory: where an operand is transposed,
- * the transposed product is computed, ct = bt at. */
+ * repeats. Kernels write along the rows of c, whose elements are adjacent in
+ * memory. The gradient of a transposed operand has adjacent elements along its
+ * columns instead; there the product is transposed as a whole: ct = bt at. */
 #ifndef SEG_ENGINE_GRAPH_MATMUL_H
 #define SEG_ENGINE_GRAPH_MATMUL_H
 #include "engine/base/host_device.h"
@@ -21,6 +22,8 @@ typedef struct Matrices {
     int64_t n, d, h, row, col;
 } Matrices;
 
+/* c = a b: a has `rows` rows and `inner` columns, b `inner` rows and `cols`
+ * columns. */
 typedef struct MatmulProduct {
     Matrices a, b, c;
     int64_t rows, cols, inner;
@@ -32,6 +35,7 @@ typedef struct MatrixPlace {
     int64_t n, d, h;
 } MatrixPlace;
 
+/* Number i of s.n x s.d x s.h, the last fastest. */
 HOST_DEVICE MatrixPlace matrix_place(Dims s, int64_t i)
 {
     MatrixPlace p;
@@ -83,6 +87,7 @@ static inline MatmulProduct matmul_of(Matrices a, Matrices b, Matrices c,
     return p;
 }
 
+/* The repeats along an axis with `own` matrices of c, of `all`. */
 static inline int32_t matmul_repeats(int32_t own, int32_t all)
 {
     return own == all ? 1 : all;
@@ -93,7 +98,7 @@ static inline MatmulProduct matmul_product(const Call *call, int which)
 {
     const bool ta = call->attr->matmul.transpose_a;
     const bool tb = call->attr->matmul.transpose_b;
-    const bool turned = which == 1 ? ta : which == 2 ? tb : false;
+    const bool turned = which == 1 ? ta : which == 2 ? tb : false; // ct = bt at
     const Tensor *whole = which ? call->dy : call->y;
     const Tensor *result = which ? call->dx[which - 1] : call->y;
     const Dims x = call->x[0]->dim, all = whole->dim, own = result->dim;

@@ -81,7 +81,8 @@ static inline Rearrange rearrange_of(const Attr *a, Dims from, Dims to,
     return r;
 }
 
-/* Memory elements from the start of the axis to what element i reads first. */
+/* Memory elements from the start of the axis to what element i reads first: i
+ * is reduced before start is added, so that no sum exceeds 32 bits. */
 HOST_DEVICE int64_t source_at(const SourceAxis *x, int32_t i)
 {
     int32_t k = i < x->extent ? i : i % x->extent;
