@@ -1,5 +1,6 @@
 -- metric_own.lua -- metrics of a recipe's own: the mean of a node, and a function of a case.
 
+local axes = require "seg.recipe.axes"
 local core = require "seg.core"
 local base = require "seg.evaluate.metric_base"
 local elementwise = require "seg.recipe.elementwise"
@@ -7,8 +8,6 @@ local util = require "seg.util"
 
 local fail, is_node = util.fail, util.is_node
 local M = {}
-
-local SPACE = { { "w" }, { "h", "w" }, { "d", "h", "w" } }
 
 -- The options when, better and unit of both.
 local function options(what, o)
@@ -28,7 +27,7 @@ local function by_sample(node)
   if node.rank < 0 or not ("\n" .. core.graph_text { node }):find("\ninput ", 1, true) then
     return elementwise.mean(node), true
   end
-  if node.rank > 0 then node = elementwise.mean(node, { axes = SPACE[node.rank] }) end
+  if node.rank > 0 then node = elementwise.mean(node, { axes = axes.SPATIAL[node.rank] }) end
   return elementwise.mean(node, { axes = { "c" }, keep = true }), false
 end
 

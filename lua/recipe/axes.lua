@@ -1,4 +1,4 @@
--- axes.lua -- checks of the operands and axes of functions of nodes.
+-- axes.lua -- the axes of nodes by rank, and checks of the operands and axes of functions of nodes.
 
 local util = require "seg.util"
 
@@ -6,9 +6,15 @@ local fail = util.fail
 
 local M = {}
 
--- Axes by the rank of a node: spatial axes and channels.
+-- The axes of a sample by the rank of a node, in the order of its shape; rank -2 is one number, as
+-- a loss, -1 one number a channel without a batch, as a bias.
 local AXES = { [-2] = {}, [-1] = { "c" }, [0] = { "c" }, { "c", "w" }, { "c", "h", "w" },
                { "c", "d", "h", "w" } }
+-- The spatial axes of these.
+local SPATIAL = { [-2] = {}, [-1] = {}, [0] = {}, { "w" }, { "h", "w" }, { "d", "h", "w" } }
+M.AXES, M.SPATIAL = AXES, SPATIAL
+
+M.CONCAT = 6 -- operands of one op.concat
 
 -- Checks that v, the operand `what` of seg.NAME, is a node.
 function M.check_node(name, what, v)

@@ -3,14 +3,13 @@
 --
 -- Shapes: logits x (N,C,...); a target t has C channels, or one with class numbers from 0 if C > 1.
 
+local axes = require "seg.recipe.axes"
 local core = require "seg.core"
 local util = require "seg.util"
 
 local op, fail, is_node = core.op, util.fail, util.is_node
 
 local M = {}
-
-local CONCAT = 6 -- operands of one concat
 
 -- Checks that the option `key` of a loss is a number from low to high.
 function M.check_number(what, key, v, low, high)
@@ -39,6 +38,14 @@ function M.check_flag(what, key, v)
     fail("usage", "%s: %s must be true or false, got %s", what, key, tostring(v))
   end
   return v
+end
+
+local EMPTY = { count = true, skip = true }
+
+-- Checks the option empty of a loss by classes.
+function M.check_empty(what, empty)
+  if EMPTY[empty] then return end
+  fail("usage", '%s: empty must be "count" or "skip", got %s', what, tostring(empty))
 end
 
 -- Checks the options mask and weight: nil, or nodes that are broadcast to the prediction x, whose
@@ -96,8 +103,8 @@ function M.vector(like, list)
   for i, v in ipairs(list) do nodes[i] = op.constant(like, { value = v }) end
   while #nodes > 1 do
     local joined = {}
-    for i = 1, #nodes, CONCAT do
-      local last = math.min(i + CONCAT - 1, #nodes)
+    for i = 1, #nodes, axes.CONCAT do
+      local last = math.min(i + axes.CONCAT - 1, #nodes)
       joined[#joined + 1] = last > i and op.concat(table.unpack(nodes, i, last)) or nodes[i]
     end
     nodes = joined
@@ -201,6 +208,9 @@ end
 -- The mean over everything where mask is not 0.
 function M.mean(x, mask, weight) return op.mean(x, x, mask, weight) end
 
+-- A divisor that is not 0: x, where that is not below 1e-30.
+function M.divisor(x) return op.max(x, op.constant(x, { value = 1e-30 })) end
+
 -- The divisor that turns sum m q w l / M into the weighted mean sum m q w l / sum m w, with the
 -- weight w of each channel: a number without a mask, else a node that is not 0.
 function M.mean_weight(x, list, mask)
@@ -209,9 +219,7 @@ function M.mean_weight(x, list, mask)
     for _, v in ipairs(list) do sum = sum + v end
     return sum / #list
   end
-  local each = mask * 0 + M.vector(x, list)
-  local mean = M.mean(each, mask)
-  return op.max(mean, op.constant(mean, { value = 1e-30 }))
+  return M.divisor(M.mean(mask * 0 + M.vector(x, list), mask))
 end
 
 -- The mean of l (N,C,...) where mask is not 0, times weight; with `list` a weighted mean over its
@@ -227,9 +235,7 @@ end
 function M.mean_of_targets(x, one_hot, l, list, mask, weight)
   if not list then return M.mean(l, mask, weight) end
   local q = op.sum(one_hot * M.vector(x, list), { c = true })
-  local divisor = M.mean(q, mask)
-  return M.mean(l, mask, weight and weight * q or q)
-    / op.max(divisor, op.constant(divisor, { value = 1e-30 }))
+  return M.mean(l, mask, weight and weight * q or q) / M.divisor(M.mean(q, mask))
 end
 
 return M

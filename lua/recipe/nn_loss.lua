@@ -47,17 +47,13 @@ local losses = {
 -- weights) with o.mask already without the ignored class.
 local weighted = {}
 
--- The loss of independent channels as a weighted mean over them.
-function weighted.bce(x, target, o, attrs, weights)
-  local q = operands.vector(x, weights)
-  q = o.weight and o.weight * q or q
-  return op.bce(x, target, o.mask, q, attrs) / operands.mean_weight(x, weights, o.mask)
-end
-
-function weighted.focal(x, target, o, attrs, weights)
-  local q = operands.vector(x, weights)
-  q = o.weight and o.weight * q or q
-  return op.focal(x, target, o.mask, q, attrs) / operands.mean_weight(x, weights, o.mask)
+-- The losses of independent channels as weighted means over them.
+for _, name in ipairs { "bce", "focal" } do
+  weighted[name] = function(x, target, o, attrs, weights)
+    local q = operands.vector(x, weights)
+    q = o.weight and o.weight * q or q
+    return op[name](x, target, o.mask, q, attrs) / operands.mean_weight(x, weights, o.mask)
+  end
 end
 
 -- Overlap losses by sample and class, as nodes (nn_loss_region.lua).
@@ -86,8 +82,7 @@ local function smoothed_cross_entropy(x, target, o, attrs, weights, smoothing)
   if weights then
     local one_hot = operands.one_hot("nn.cross_entropy", x, target, o)
     local of_target = op.sum(one_hot * operands.vector(x, weights), { c = true })
-    local mean = operands.mean(of_target, mask)
-    divisor = op.max(mean, op.constant(mean, { value = 1e-30 }))
+    divisor = operands.divisor(operands.mean(of_target, mask))
     q = q and q * of_target or of_target
   end
   local loss = op.cross_entropy(x, target, o.mask, q, attrs)

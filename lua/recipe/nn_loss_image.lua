@@ -1,6 +1,7 @@
 -- nn_loss_image.lua -- losses of images that a network makes, as nodes: structural similarity,
 -- total variation; a part of nn.lua.
 
+local axes_by_rank = require("seg.recipe.axes").SPATIAL
 local core = require "seg.core"
 local operands = require "seg.recipe.loss_operands"
 local util = require "seg.util"
@@ -9,15 +10,13 @@ local op, options, fail = core.op, util.options, util.fail
 
 local M = {}
 
-local AXES = { [-2] = {}, [-1] = {}, [0] = {}, { "w" }, { "h", "w" }, { "d", "h", "w" } }
-
 -- The spatial axes of x, at least one.
 local function axes_of(what, x)
   if x.rank < 1 then
     fail("usage", "%s: the prediction must be an image, (N,C,H,W) or (N,C,D,H,W), got %s", what,
          tostring(x))
   end
-  return AXES[x.rank]
+  return axes_by_rank[x.rank]
 end
 
 -- The part of x from place `from` (0: the first) along one axis, with `size` positions.
@@ -40,7 +39,7 @@ end
 -- with a lower precision, and the variances below are differences of large numbers.
 local function windowed(x, weights)
   local n = #weights
-  for _, axis in ipairs(AXES[x.rank]) do
+  for _, axis in ipairs(axes_by_rank[x.rank]) do
     local size, sum = x[axis] - n + 1, nil
     for i = 1, n // 2 do -- the weights are symmetric
       local both = (part(x, axis, i - 1, size) + part(x, axis, n - i, size)) * weights[i]

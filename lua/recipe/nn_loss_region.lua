@@ -15,8 +15,6 @@ local op, options, none, fail = core.op, util.options, util.none, util.fail
 
 local M = {}
 
-local EMPTY = { count = true, skip = true }
-
 -- The options that these losses share.
 local function known_options(own)
   own.mask, own.weight, own.ignore, own.class_weights = none, none, none, none
@@ -30,9 +28,7 @@ local function check(what, x, t, o)
   operands.check_mask(what, o, x)
   operands.check_ignore(what, o.ignore)
   operands.check_flag(what, "background", o.background)
-  if not EMPTY[o.empty] then
-    fail("usage", '%s: empty must be "count" or "skip", got %s', what, tostring(o.empty))
-  end
+  operands.check_empty(what, o.empty)
   return operands.class_weights(what, x, o.class_weights)
 end
 

@@ -28,8 +28,8 @@ local function permutation(x, axes, descending)
   return op.argsort(x, { d = axes.d, h = axes.h, w = axes.w, descending = descending })
 end
 
--- The place of each position in the sorted order, from 0: the inverse of the permutation.
-local function ranks(x, axes, descending)
+-- The index of each position in the sorted order, from 0: the inverse of the permutation.
+local function sorted_index(x, axes, descending)
   return permutation(permutation(x, axes, descending), axes, false)
 end
 
@@ -52,17 +52,17 @@ local function topk_cross_entropy(x, t, o)
   -- a little less, as 0.1 times 30 is above 3 in floats, and at least one
   local most = o.share * op.sum(there, { d = axes.d, h = axes.h, w = true }) - 1e-3
   most = op.max(most, op.constant(most, { value = 0.5 }))
-  local hard = op.gt(most, ranks(key, axes, true)) * counts
+  local hard = op.gt(most, sorted_index(key, axes, true)) * counts
   return operands.mean_of_targets(x, one_hot, loss, weights, hard, o.weight)
 end
 
--- The number of ones up to and including each position of s, which is 0 or 1 and whose ones are
--- `all`. place: the number of each position from 0. Two sorts count exactly: sorted with the ones
--- first, a one has as many ones before it as its rank says, a zero comes after all ones and the
--- zeros before it.
+-- The number of ones up to and including each position of s, whose elements are 0 or 1. all: the
+-- number of all ones; place: the index of each position, from 0. Sorting counts along several axes
+-- at once: with the ones first, the sorted index of a one is the number of ones before it; that of
+-- a zero is `all` and the number of zeros before it.
 local function running_ones(s, all, place, axes)
-  local rank = ranks(s, axes, true)
-  return s * (rank + 1) + (1 - s) * (place - rank + all)
+  local index = sorted_index(s, axes, true)
+  return s * (index + 1) + (1 - s) * (place - index + all)
 end
 
 -- Sum over positions of errors times the gradient of the Jaccard index's Lovász extension, (N,C),
@@ -98,13 +98,6 @@ local function counts_of(truth, t, o)
   return counts and counts + truth * 0
 end
 
-local EMPTY = { count = true, skip = true }
-
-local function check_empty(what, empty)
-  if EMPTY[empty] then return end
-  fail("usage", '%s: empty must be "count" or "skip", got %s', what, tostring(empty))
-end
-
 -- nn.lovasz_softmax(x, t, {empty="skip", background=true, class_weights, ignore, mask}): mean over
 -- samples and classes of the Lovász extension of 1 - Jaccard index at the errors |t - p|. Berman,
 -- Triki and Blaschko, "The Lovász-Softmax loss", CVPR 2018.
@@ -116,7 +109,7 @@ local function lovasz_softmax(x, t, o)
   operands.check_mask(what, o, x)
   operands.check_ignore(what, o.ignore)
   operands.check_flag(what, "background", o.background)
-  check_empty(what, o.empty)
+  operands.check_empty(what, o.empty)
   local axes, weights = positions(what, x), operands.class_weights(what, x, o.class_weights)
   local truth = operands.binary(operands.one_hot(what, x, t, o))
   local errors = op.abs(truth - operands.probabilities(x))
@@ -140,7 +133,7 @@ local function lovasz_hinge(x, t, o)
   operands.check_extents(what, "target", x, t, x.c)
   operands.check_mask(what, o, x)
   operands.check_ignore(what, o.ignore)
-  check_empty(what, o.empty)
+  operands.check_empty(what, o.empty)
   local axes = positions(what, x)
   local weights = operands.class_weights(what, x, o.class_weights)
   local truth = operands.bits(what, x, t, o)

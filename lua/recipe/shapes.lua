@@ -4,26 +4,18 @@
 -- Axes are named c, d, h, w; the batch n never moves. Functions are in the order (C,[D],[H],W) of
 -- shapes. Those that an operator has along channels alone move their axis there and back.
 
+local axes = require "seg.recipe.axes"
 local core = require "seg.core"
 local elementwise = require "seg.recipe.elementwise"
 local util = require "seg.util"
 
 local op, fail, none = core.op, util.fail, util.none
+local AXES, check_node = axes.AXES, axes.check_node
 
 local M = {}
 
--- The axes of a sample by the number of spatial axes, in the order of its shape; operators count
--- them from 0 in the order of memory.
-local AXES = { [-2] = {}, [-1] = { "c" }, [0] = { "c" }, { "c", "w" }, { "c", "h", "w" },
-               { "c", "d", "h", "w" } }
-local NUMBER = { d = 0, h = 1, w = 2, c = 3 }
+local NUMBER = { d = 0, h = 1, w = 2, c = 3 } -- of axes as attributes, in the order of memory
 local MOST = 2 ^ 31 - 1 -- of an extent
-local OPERANDS = 6 -- of op.concat
-
-local function check_node(name, what, v)
-  if util.is_node(v) then return end
-  fail("usage", "seg.%s: %s must be a node of the network, got %s", name, what, type(v))
-end
 
 -- Checks that `axis`, what of seg.NAME, is an axis of x. -> its name
 local function check_axis(name, what, x, axis)
@@ -102,18 +94,18 @@ function M.reshape(x, o)
   return op.reshape(x, attrs)
 end
 
-function M.permute(x, axes)
+function M.permute(x, names)
   check_node("permute", "the operand", x)
   local own, attrs, seen = AXES[x.rank], {}, {}
-  list_of("permute", "the axes", axes)
-  for i, axis in ipairs(axes) do
+  list_of("permute", "the axes", names)
+  for i, axis in ipairs(names) do
     check_axis("permute", "axis " .. i, x, axis)
     if seen[axis] then fail("usage", "seg.permute: axis %s is given twice", axis) end
     seen[axis] = true
     attrs[own[i]] = NUMBER[axis]
   end
-  if #axes ~= #own then
-    fail("usage", "seg.permute: %d axes, wanted all %d of %s in their new order: %s", #axes, #own,
+  if #names ~= #own then
+    fail("usage", "seg.permute: %d axes, wanted all %d of %s in their new order: %s", #names, #own,
          tostring(x), table.concat(own, " "))
   end
   return op.permute(x, attrs)
@@ -216,8 +208,8 @@ end
 -- Channels of any number of nodes.
 local function concat_channels(nodes)
   local all = nodes[1]
-  for i = 2, #nodes, OPERANDS - 1 do
-    all = op.concat(all, table.unpack(nodes, i, math.min(i + OPERANDS - 2, #nodes)))
+  for i = 2, #nodes, axes.CONCAT - 1 do
+    all = op.concat(all, table.unpack(nodes, i, math.min(i + axes.CONCAT - 2, #nodes)))
   end
   return all
 end
@@ -241,17 +233,17 @@ end
 function M.stack(nodes, o)
   o = options("stack", o, { axis = none })
   local first = nodes_of("stack", nodes)[1]
-  local own, axes, shape, at = AXES[first.rank], AXES[first.rank + 1], {}, nil
-  if first.rank < 0 or not axes then
+  local own, wider, shape, at = AXES[first.rank], AXES[first.rank + 1], {}, nil
+  if first.rank < 0 or not wider then
     fail("usage", "seg.stack: %s takes no more axes; its axes: %s", tostring(first),
          table.concat(own, " "))
   end
-  for i, axis in ipairs(axes) do at = axis == o.axis and i or at end
+  for i, axis in ipairs(wider) do at = axis == o.axis and i or at end
   if not at then
     fail("usage", "seg.stack: axis is %s, wanted the new axis in the result: %s", tostring(o.axis),
-         table.concat(axes, " "))
+         table.concat(wider, " "))
   end
-  for i, axis in ipairs(axes) do -- the axes before the new one and behind it
+  for i, axis in ipairs(wider) do -- the axes before the new one and behind it
     shape[axis] = i == at and 1 or first[own[i < at and i or i - 1]]
   end
   local wide = {}
