@@ -9,9 +9,9 @@
 --
 -- A call is a transaction: if a hook fails, the run is saved at the step or epoch at hand with
 -- at.state as it was before the call, and ends; a resumed run repeats the call. So at.state is
--- written to text at every call (hook_state.lua). A hook of training steps runs before its step, so
--- that the rate it sets does not depend on how far the device is behind; a loss is read, and waited
--- for, only if it asks.
+-- written to text at every call (hook_state.lua). A device runs some steps behind this program.
+-- on_batch is called before its step is queued, so that the rate it sets is the rate of that step
+-- however far the device is behind; only a hook that asks for a loss waits for the device.
 
 local core = require "seg.core"
 local epoch_steps = require "seg.train.epoch_steps"
@@ -298,6 +298,34 @@ local function named(row, prefix, names)
   return out
 end
 
+-- The facts of `hook`, on_valid or on_epoch; arguments as of M.epoch.
+local function epoch_facts(run, hook, row, result, tallied)
+  local facts = facts_of(run, run.state.batch)
+  facts.lr, facts.train_loss, facts.seconds = row.lr, row.train_loss, row.seconds
+  facts.valid_loss = row.valid_loss
+  facts.best, facts.best_epoch = run.state.best, run.state.best and run.state.best_epoch
+  facts.train = named(tallied, "", tallied)
+  facts.metrics = result and named(row, "valid_", result.metrics) or {}
+  if hook == "on_epoch" then return facts end
+  facts.cases = {}
+  for name, m in pairs(result.metrics) do
+    facts.cases[name] = table.move(m.list, 1, #m.list, 1, {})
+  end
+  return facts
+end
+
+-- Adds the cells of the hooks to the row, and their names to the columns of the run.
+local function add_cells(run, row, cells)
+  local columns = run.state.hooks.columns
+  for _, name in ipairs(util.sorted_keys(cells)) do
+    row[name] = cells[name]
+    local there = false
+    for _, c in ipairs(columns) do there = there or c == name end
+    if not there then columns[#columns + 1] = name end
+  end
+  if ranks.writes() then run.csv:widen(columns) end
+end
+
 -- Calls on_valid and on_epoch after the epoch whose row of metrics.csv is `row`. result: of its
 -- validation (pass.run), or nil; tallied: metrics of the training batches by name. Adds the columns
 -- of the hooks to the row. -> whether none failed, and whether one ends the training
@@ -307,19 +335,7 @@ function M.epoch(run, row, result, tallied)
   local stopped, next_lr, cells = nil, nil, {}
   for _, hook in ipairs { "on_valid", "on_epoch" } do
     if r[hook] and (hook == "on_epoch" or result) then
-      local facts = facts_of(run, run.state.batch)
-      facts.lr, facts.train_loss, facts.seconds = row.lr, row.train_loss, row.seconds
-      facts.valid_loss = row.valid_loss
-      facts.best, facts.best_epoch = run.state.best, run.state.best and run.state.best_epoch
-      facts.train = named(tallied, "", tallied)
-      facts.metrics = result and named(row, "valid_", result.metrics) or {}
-      if hook == "on_valid" then
-        facts.cases = {}
-        for name, m in pairs(result.metrics) do
-          facts.cases[name] = table.move(m.list, 1, #m.list, 1, {})
-        end
-      end
-      local call = { facts = facts, cells = cells,
+      local call = { facts = epoch_facts(run, hook, row, result, tallied), cells = cells,
                      absent = { valid_loss = true, best = true, best_epoch = true } }
       if not run_hook(run, hook, call) then
         h.text = before -- a resumed run calls both again
@@ -328,13 +344,7 @@ function M.epoch(run, row, result, tallied)
       stopped, next_lr = stopped or call.stop and { hook, call.stop }, call.lr
     end
   end
-  for _, name in ipairs(util.sorted_keys(cells)) do
-    row[name] = cells[name]
-    local there = false
-    for _, c in ipairs(h.columns) do there = there or c == name end
-    if not there then h.columns[#h.columns + 1] = name end
-  end
-  if ranks.writes() then run.csv:widen(h.columns) end
+  add_cells(run, row, cells)
   h.numbers.next_lr = next_lr
   if stopped then
     show.line("%s ends the %s after epoch %d%s", stopped[1], whole_of(run), row.epoch,
