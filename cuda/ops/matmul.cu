@@ -18,7 +18,8 @@ struct Product {
     MatmulProduct p;
     const float *a, *b;
     float *c;
-    int64_t row_tiles, col_tiles, tiles, repeats;
+    int64_t row_tiles, col_tiles; // of a matrix of c
+    int64_t tiles, repeats;       // of all; for each tile
     bool fresh;
 };
 
@@ -40,6 +41,34 @@ __device__ __forceinline__ void load_part(float (*part)[SIDE + 1],
     }
 }
 
+using Sums = float[EACH_SIDE][EACH_SIDE]; // the results of a thread
+
+/* run += the products of the DEPTH terms in shared memory. y, x: the first row
+ * and column of the thread. */
+__device__ __forceinline__ void add_products(const float (*a_part)[SIDE + 1],
+                                             const float (*b_part)[SIDE + 1],
+                                             int y, int x, Sums &run)
+{
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++)
+#pragma unroll
+        for (int i = 0; i < EACH_SIDE; i++)
+#pragma unroll
+            for (int j = 0; j < EACH_SIDE; j++)
+                run[i][j] = fmaf(a_part[k][y + i * SIDES],
+                                 b_part[k][x + j * SIDES], run[i][j]);
+}
+
+/* Ends the chains: adds them to the sums. */
+__device__ __forceinline__ void end_chains(Sums &sum, Sums &run)
+{
+#pragma unroll
+    for (int i = 0; i < EACH_SIDE; i++)
+#pragma unroll
+        for (int j = 0; j < EACH_SIDE; j++)
+            sum[i][j] += run[i][j], run[i][j] = 0;
+}
+
 __global__ void __launch_bounds__(BLOCK)
     matmul_kernel(const __grid_constant__ Product p)
 {
@@ -54,8 +83,8 @@ __global__ void __launch_bounds__(BLOCK)
         const int64_t j0 = t % p.col_tiles * SIDE;
         const MatrixPlace own =
             matrix_place(q.own, t / p.col_tiles / p.row_tiles);
-        float sum[EACH_SIDE][EACH_SIDE] = {}, run[EACH_SIDE][EACH_SIDE] = {};
-        int chain = 0;
+        Sums sum = {}, run = {};
+        int chain = 0; // terms in run
 
         for (int64_t r = 0; r < p.repeats; r++) {
             const MatrixPlace again = matrix_place(q.again, r);
@@ -68,24 +97,12 @@ __global__ void __launch_bounds__(BLOCK)
                 load_part(b_part, b + k0 * q.b.row, q.b.col, q.b.row,
                           q.cols - j0, deep);
                 __syncthreads();
-#pragma unroll
-                for (int k = 0; k < DEPTH; k++)
-#pragma unroll
-                    for (int i = 0; i < EACH_SIDE; i++)
-#pragma unroll
-                        for (int j = 0; j < EACH_SIDE; j++)
-                            run[i][j] =
-                                fmaf(a_part[k][y + i * SIDES],
-                                     b_part[k][x + j * SIDES], run[i][j]);
+                add_products(a_part, b_part, y, x, run);
                 __syncthreads(); // before the next terms overwrite these
                 chain += DEPTH;
                 if (chain < CHAIN) continue;
                 chain = 0;
-#pragma unroll
-                for (int i = 0; i < EACH_SIDE; i++)
-#pragma unroll
-                    for (int j = 0; j < EACH_SIDE; j++)
-                        sum[i][j] += run[i][j], run[i][j] = 0;
+                end_chains(sum, run);
             }
         }
 
