@@ -1,9 +1,11 @@
 /* gather.cu -- elements of fibres, chosen by index; see cpu/ref/gather.c.
  *
- * Forward: a thread copies one element, 12 bytes. Backward: the elements of
- * `index` are sorted by the element of dx that they choose, where broadcast
- * channels or positions of x count once; then a group of threads adds for each
- * element of dx those of dy that chose it, in one order. */
+ * Forward: a thread copies one element, 12 bytes. Backward: each element of
+ * `index` gets a key, the element of dx that it chooses, and the keys are
+ * sorted. Then a group of threads adds for each element of dx the elements of
+ * dy whose index has its key, in the order of the sort: no atomics. Fibres of
+ * dx over which `index` is broadcast have the same indices, so they are one set
+ * and share keys. */
 #include "cuda/lib/thread_group.cuh"
 #include "cuda/ops/fibres.cuh"
 #include "cuda/ops/radix_sort.cuh"
@@ -50,9 +52,10 @@ struct GatherGrads {
     FibreAxes axes;
     Grid grid, index_grid; // of x; of index
     Divisor channels, index_channels;
-    Steps set;      // the number of the set of dx that an element belongs to
-    Steps index_to; // in dy, from the place of an element of index
-    Steps x_to;     // and of one of x, along the axes where index has extent 1
+    Steps set;      // from a place to the number of its set of fibres of dx
+    Steps index_to; // from the place of an element of index to that of dy
+    Steps x_to;     // the rest of the way, from the place in dx: along the
+                    // axes where index has extent 1
     uint32_t none;  // the key of an index that chooses nothing
     int64_t count, indices;
     const uint32_t *keys, *items; // sorted
@@ -112,8 +115,8 @@ __global__ void __launch_bounds__(BLOCK)
     if (g.live && !g.lane) put(&p.dx[g.item], (float)sum[0], p.fresh);
 }
 
-/* The extents of the sets of dx that do not share an index: 1 along the axes of
- * a fibre, and where x or index has extent 1. */
+/* The numbers of sets along the axes: 1 along the axes of a fibre, and where x
+ * or index has extent 1. */
 Dims sets_of(const Call *c)
 {
     const Dims a = op_reduced_dims(c->attr, c->x[0]->dim);
@@ -122,7 +125,8 @@ Dims sets_of(const Call *c)
             a.w < b.w ? a.w : b.w, a.c < b.c ? a.c : b.c};
 }
 
-/* Steps in dy along the axes where index has extent 1. */
+/* Memory elements of y (and dy) from place to place along the axes where index
+ * has extent 1; 0 along others. */
 Steps steps_of_x(Dims y, Dims index)
 {
     Steps v = steps_of(y);
