@@ -66,7 +66,7 @@ function seg.numbers(key, list, count) end
 ---@field steps_per_epoch? integer updates of an epoch; default: one pass over the set
 ---@field valid_every? integer = 1; epochs between validations; the last epoch is validated too
 ---@field accumulate? integer = 1; batches in one update
----@field lr_scale? "batch"|{ batch: integer } multiplies the rate by samples of a step / batch; "batch": that of seg.config without the command line
+---@field lr_scale? "batch"|{ batch: integer } multiplies the rate by samples of a step / batch; "batch": the batch that the script declares in seg.config, whatever `--batch` is
 ---@field frozen? string[] names of layers or parameters that are not trained
 ---@field ema? number = 0; decay of the moving average of weights; 0: none
 ---@field swa? { from?: number, lr?: number } stochastic weight averaging from an epoch (below 1: a share of all) at a constant rate
@@ -448,7 +448,7 @@ function nn.length_after(lengths, kernel, o) end
 
 ---@class seg.nn.cross_entropy: seg.nn.loss
 ---@field class_weights? number[] one for each class, as PyTorch's `weight`
----@field label_smoothing? number = 0; share of the target that is even over all classes
+---@field label_smoothing? number = 0; share of the target that is spread evenly over all classes
 ---@field ignore? integer = -100; targets with this number do not count
 
 ---@class seg.nn.focal: seg.nn.classes
@@ -783,7 +783,7 @@ function seg.step(o) end
 ---@return table<string, seg.array> outputs
 function step:run(inputs) end
 
----Clips the gradients of the next runs to this norm of all together.
+---Limits the norm of all gradients together in the runs that follow, as `clip_norm` of an optimiser.
 ---@param norm number 0: none
 function step:clip(norm) end
 

@@ -41,7 +41,7 @@ function nn.topk_cross_entropy(x, t, o) end
 ---@field background? boolean = true; includes class 0
 ---@field empty? "skip"|"count" = "skip"; "skip": leaves out samples and classes without ground truth
 
----Lovász extension of 1 - Jaccard index, of each sample and class.
+---Lovász extension of 1 - Jaccard index at the errors abs(t - p), of each sample and class.
 ---@param x seg.node
 ---@param t seg.node
 ---@param o? seg.nn.lovasz_softmax
@@ -54,7 +54,8 @@ function nn.lovasz_softmax(x, t, o) end
 ---@field ignore? number targets with this number do not count
 ---@field empty? "skip"|"count" = "count"; "skip": leaves out samples and channels without ground truth
 
----The same of the hinge errors of channels that are 0 or 1 each.
+---Lovász extension of 1 - Jaccard index at the hinge errors max(0, 1 - x (2 t - 1)), of each sample and
+---channel; the target (N,C,...) has channels that are 0 or 1 each.
 ---@param x seg.node
 ---@param t seg.node
 ---@param o? seg.nn.lovasz_hinge
@@ -92,7 +93,7 @@ function nn.generalized_dice(x, t, o) end
 ---@field beta? number = 0.7; weight of false negatives
 ---@field eps? number = 1; added to numerator and denominator
 
----(1 - Tversky index)^(1 / gamma) of each sample and class.
+---(1 - Tversky index)^(1 / gamma) of each sample and class, averaged.
 ---@param x seg.node
 ---@param t seg.node
 ---@param o? seg.nn.focal_tversky
@@ -111,8 +112,9 @@ function nn.cldice(x, t, o) end
 ---@class seg.nn.boundary: seg.nn.loss
 ---@field class_weights? number[] one for each channel of x; the loss is a weighted mean
 
----Mean of probability times signed distance from the boundary of the ground truth (N,K,...), K
----channels of x or all but the background; below 0 for a good prediction.
+---Mean of probability times signed distance from the boundary of the ground truth, in mm. The distances
+---(N,K,...) have a channel for each channel of x, or for all but the background. Below 0 for a good
+---prediction.
 ---@param x seg.node
 ---@param distance seg.node
 ---@param o? seg.nn.boundary
@@ -138,7 +140,7 @@ function nn.hausdorff_loss(x, t, distance, o) end
 ---@field k1? number = 0.01
 ---@field k2? number = 0.03
 
----1 - structural similarity of two images, in 1-D to 3-D.
+---1 - structural similarity of two images (N,C,W) to (N,C,D,H,W), averaged over channels and windows.
 ---@param x seg.node
 ---@param t seg.node
 ---@param o? seg.nn.ssim

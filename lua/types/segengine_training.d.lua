@@ -220,8 +220,9 @@ function at:parameters() end
 ---@return seg.array
 function at:get(name) end
 
+---Sets a parameter or running statistic; waits for the steps under way.
 ---@param name string
----@param value seg.array
+---@param value seg.array of its shape, in PyTorch's order
 function at:set(name, value) end
 
 ---In on_batch: the loss of the step before, nil before the first. It waits for the steps under way.
