@@ -65,8 +65,8 @@ end
 -- on_batch sets another.
 local function rate(run, number, batches)
   local s = run.state
-  local set = s.hooks.numbers.next_lr
-  if set then return set end
+  local given = s.hooks.numbers.next_lr -- by on_epoch, for all steps of this epoch
+  if given then return given end
   return recipes.rate(run.recipe, s.epoch - s.first + 1, number, batches, s.schedule)
 end
 
@@ -218,7 +218,7 @@ local function say_parts(run)
 end
 
 -- Updates the state from the finished epoch: averages, the memory of the schedule, early stopping.
--- An epoch without validation is none for those that watch a value of it.
+-- Schedule and early stopping do not count an epoch without validation if they watch a value of it.
 local function look_back(run, values, validated)
   local s, r = run.state, run.recipe
   local epoch = s.epoch - s.first
@@ -257,11 +257,10 @@ local function validate(run)
   run.hook_failed = result
 end
 
--- Ends an epoch: validates, logs and saves. Returns false if a signal or the failure of a function
--- of the recipe stopped it; the epoch then has not ended.
-local function end_epoch(run, started)
-  state.check_folder(run, true)
-  local s, r = run.state, run.recipe
+-- The row of metrics.csv for the training part of an epoch that began at `started`. -> row, facts
+-- for its line (epoch_line.texts)
+local function training_row(run, started)
+  local s = run.state
   local batches = epoch_steps.count(run)
   local lr = s.hooks.numbers.lr or rate(run, s.batch - 1, batches)
   local row = { epoch = s.epoch + 1, step = run.session:facts().count, lr = lr,
@@ -279,35 +278,29 @@ local function end_epoch(run, started)
   row.wait_s, run.waited = waited - run.waited, waited
   local facts = run.session:facts()
   row.copy_s, row.update_s = facts.copy_s - run.copied, facts.update_s - run.updated
-  local values = { train_loss = row.train_loss }
-  local validated = is_validated(run)
-  if validated then
-    progress.note(run, "validate", s.epoch + 1, batches, batches, 1, 1, started)
-    local result = validate(run)
-    if not result or ranks.stopped() then return false end
-    run.result, run.result_epoch = result, s.epoch + 1
-    not_finite.say_epoch(run, result)
-    row.valid_loss, values.loss = result.loss, result.loss
-    for name, m in pairs(result.metrics) do
-      row["valid_" .. name], row["valid_slice_" .. name] = m.mean, m.slices
-      values[name] = m.mean
-    end
-    for name, v in pairs(result.parts) do row["valid_" .. name] = v end
+  return row, { losses = { train = tallied }, alone = alone, transport = facts.transport }
+end
+
+-- Validates after an epoch; fills in the row, and `values` with the loss and each metric by name.
+-- -> false if a signal or the failure of a function of the recipe stopped it
+local function validate_epoch(run, started, row, values)
+  local batches = epoch_steps.count(run)
+  progress.note(run, "validate", row.epoch, batches, batches, 1, 1, started)
+  local result = validate(run)
+  if not result or ranks.stopped() then return false end
+  run.result, run.result_epoch = result, row.epoch
+  not_finite.say_epoch(run, result)
+  row.valid_loss, values.loss = result.loss, result.loss
+  for name, m in pairs(result.metrics) do
+    row["valid_" .. name], row["valid_slice_" .. name] = m.mean, m.slices
+    values[name] = m.mean
   end
-  row.valid_s = sys.clock() - started - seconds
-  if validated then traces.mark("validate", started + seconds) end
-  local fine, stops = hooks.epoch(run, row, validated and run.result, tallied)
-  if not fine then return false end
-  s.epoch, s.batch, s.seen, s.loss_sum, s.tally = s.epoch + 1, 0, 0, 0.0, {}
-  progress.clear(run)
-  -- without a validation set no epoch is the best
-  local value = values[r.best[1]] or 0 / 0
-  local bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0
-  local best = early_stopping.take_best(s, value, bad, r.best[2])
-  look_back(run, values, validated)
-  s.ended, s.hooks.numbers.ended = s.ended or stops or s.hooks.numbers.ended ~= nil, nil
-  ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
-             "machines that compute differently cannot train together; set one SEG_ISA for all")
+  for name, v in pairs(result.parts) do row["valid_" .. name] = v end
+  return true
+end
+
+-- Writes the row, then the checkpoint, then the row again with the time that this took.
+local function save_epoch(run, row)
   try(run.csv.add, run.csv, row)
   local saved = sys.clock()
   saving.epoch(run)
@@ -315,17 +308,46 @@ local function end_epoch(run, started)
   gpu_usage.fill(run, row)
   traces.mark("checkpoint", saved)
   try(run.csv.amend, run.csv, row)
-  show.fit(epoch_line.texts(run, row, {
-    losses = { train = tallied, valid = row.valid_loss and run.result.parts }, best = best,
-    bad = bad, alone = alone, transport = facts.transport }))
-  advise(run, row)
-  say_parts(run)
+end
+
+-- Draws the curves, and writes the record and the report.
+local function report_epoch(run, row)
   local reporting = sys.clock()
-  run.curves = { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs }
+  run.curves = { metrics = all_metrics(run.phases), best = run.recipe.best, epochs = run.epochs }
   try(picture.progress, run.folder, run.csv, run.curves)
   run.record:epoch(row)
   state.check_folder(run, true)
   traces.mark("report", reporting)
+end
+
+-- Ends an epoch: validates, logs and saves. Returns false if a signal or the failure of a function
+-- of the recipe stopped it; the epoch then has not ended.
+local function end_epoch(run, started)
+  state.check_folder(run, true)
+  local s, r = run.state, run.recipe
+  local row, facts = training_row(run, started)
+  local values, validated = { train_loss = row.train_loss }, is_validated(run)
+  if validated and not validate_epoch(run, started, row, values) then return false end
+  row.valid_s = sys.clock() - started - row.seconds
+  if validated then traces.mark("validate", started + row.seconds) end
+  local fine, stops = hooks.epoch(run, row, validated and run.result, facts.losses.train)
+  if not fine then return false end
+  s.epoch, s.batch, s.seen, s.loss_sum, s.tally = s.epoch + 1, 0, 0, 0.0, {}
+  progress.clear(run)
+  -- without a validation set no epoch is the best
+  local value = values[r.best[1]] or 0 / 0
+  facts.bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0
+  facts.best = early_stopping.take_best(s, value, facts.bad, r.best[2])
+  look_back(run, values, validated)
+  s.ended, s.hooks.numbers.ended = s.ended or stops or s.hooks.numbers.ended ~= nil, nil
+  ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
+             "machines that compute differently cannot train together; set one SEG_ISA for all")
+  save_epoch(run, row)
+  facts.losses.valid = row.valid_loss and run.result.parts
+  show.fit(epoch_line.texts(run, row, facts))
+  advise(run, row)
+  say_parts(run)
+  report_epoch(run, row)
   traces.mark("epoch", started)
   return true
 end
