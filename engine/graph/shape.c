@@ -76,14 +76,14 @@ SHAPE(reduce)
     return true;
 }
 
-/* Can a float number the elements of a fibre of x? */
+/* Can a 32-bit float hold every index into x? */
 static bool countable(const char *op, const Attr *a, const Tensor *x)
 {
     char text[DIMS_TEXT];
     const int64_t count = op_indices(a, x->dim);
     if (count <= MOST_INDICES) return true;
     return fail_usage("%s: %lld indices of %s; a 32-bit float counts to %d; "
-                      "fix: fewer axes, or a smaller patch",
+                      "fix: fewer axes, a smaller patch or a smaller table",
                       op, (long long)count, dims_text(x->dim, x->rank, text),
                       (int)MOST_INDICES);
 }
@@ -395,8 +395,8 @@ SHAPE(gather)
         !broadcast(op_reduced_dims(a, x[0].dim), op_reduced_dims(a, index),
                    &y->dim))
         return fail_usage("gather: an index of shape %s does not fit %s; the "
-                          "extents of all axes but those of the indices must "
-                          "be equal or 1",
+                          "extents of all axes but those along which indices "
+                          "count must be equal or 1",
                           dims_text(index, x[1].rank, q),
                           dims_text(x[0].dim, x[0].rank, p));
     if (a->gather.d) y->dim.d = index.d;
@@ -411,13 +411,16 @@ SHAPE(gather)
 SHAPE(embedding)
 {
     const Dims table = x[0].dim;
+    char text[DIMS_TEXT];
     if (!given("embedding", x, 1) || !countable("embedding", a, &x[0]))
         return false;
     if (x[1].dim.c != 1)
         return fail_usage("embedding: indices have one channel, got %d",
                           x[1].dim.c);
     if (table.d != 1 || table.h != 1 || table.w != 1)
-        return fail_usage("embedding: a table has two axes, (count, size)");
+        return fail_usage("embedding: a table has two axes, (count, size), "
+                          "got %s",
+                          dims_text(table, x[0].rank, text));
     y->dim = x[1].dim;
     y->dim.c = table.c;
     y->rank = x[1].rank;
