@@ -2,6 +2,7 @@
  *
  * Values are computed in double and rounded once. Equal or broadcast operands
  * are read as in broadcast.c. */
+#include "cpu/lib/floored_mod.h"
 #include "cpu/ref/broadcast.h"
 #include "cpu/ref/elementwise.h"
 #include <string.h>
@@ -12,13 +13,6 @@ static double attr_number(const Attr *a, int i)
     float f;
     memcpy(&f, &a->word[1 + i], sizeof f);
     return (double)f;
-}
-
-/* a - b floor(a / b): the remainder with the sign of b, exact as fmod is. */
-static double floored_mod(double a, double b)
-{
-    const double r = fmod(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
 #define N(number) (number)

@@ -2,10 +2,11 @@
  * array: values and gradients of the elementwise operators.
  *
  * Operators whose float arithmetic is exact or correctly rounded, and exp, log
- * and log1p, are vectors. The other functions are loops in double over the
- * expressions of elementwise.def, rounded once, as in cpu/ref. The result may
- * be the memory of an operand: element i of the operands is loaded before
- * element i of the result is stored. */
+ * and log1p, work on vectors of floats. The other functions are loops in double
+ * over the expressions of elementwise.def, rounded once, as in cpu/ref. The
+ * result may be the memory of an operand: element i of the operands is loaded
+ * before element i of the result is stored. */
+#include "cpu/lib/floored_mod.h"
 #include "cpu/simd/explog.h"
 #include "engine/graph/program.h"
 
@@ -60,7 +61,8 @@ INLINE V share_of_larger(V dy, V a, V b)
     return v_select(a > b, dy, v_select(a == b, dy * v_set(0.5f), v_zero()));
 }
 
-/* Runs instruction i as vectors; false if it is none of these. */
+/* Computes the value of instruction i on vectors; false if the operator has a
+ * loop in double instead. */
 static bool value_vectors(const Instruction *i, const Function *f)
 {
     ARRAYS;
@@ -124,7 +126,7 @@ static bool grad_vectors(const Instruction *i, const Function *f)
     const bool second = i->action == PROGRAM_GRAD1;
     const V p = v_set(i->p), q = v_set(i->q);
     switch (i->op) {
-    case OP_scale: // added, the plain loops round once
+    case OP_scale: // an added gradient is rounded once, in grad_loop()
         if (!add) MAP(dy * p);
         return false;
     case OP_add:
@@ -165,13 +167,6 @@ static bool grad_vectors(const Instruction *i, const Function *f)
 }
 
 // -- loops in double ----------------------------------------------------------
-
-/* a - b floor(a / b): the remainder with the sign of b, exact as fmod is. */
-INLINE double floored_mod(double a, double b)
-{
-    const double r = fmod(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
 
 #define N(number) (number)
 #define P         ((double)i->p)
