@@ -91,8 +91,8 @@ M.reserved = {
     help = "recompute values in the backward pass to save memory: off, auto if memory is short, or "
       .. "to stay within an amount, as 2G" },
   { "fuse", true, group = "machine", free = true,
-    help = "fuse operators, such as an activation into the layer before it; false: one call per "
-      .. "operator" },
+    help = "fuse operators, such as an activation into the layer before it, or the elementwise "
+      .. "operators of a loss into one call; false: one call per operator" },
   { "vram", "", group = "machine", among = { [""] = true }, bytes = true, free = true,
     help = "memory that the network may take on the device, as 15G; empty: what is free" },
 }
