@@ -8,8 +8,8 @@ local seg = {}
 
 -- Indices -----------------------------------------------------------------------
 
----An index is a whole number from 0 in a node of numbers; it has no gradient. Several axes count as one
----axis of all their elements, in PyTorch's order (c, d, h, w; w fastest), of at most 2^24.
+---An index is a whole number from 0, stored as a float; it has no gradient. Several axes count as one axis
+---with all their elements, at most 2^24, in PyTorch's order (c, d, h, w; w fastest).
 
 ---@class seg.order
 ---@field axis "c"|"d"|"h"|"w"|("c"|"d"|"h"|"w")[] the axis, or several that are sorted as one
