@@ -131,7 +131,8 @@ M.none = setmetatable({}, { __tostring = function() return "none" end })
 
 function M.options(what, o, known)
   if o ~= nil and type(o) ~= "table" then
-    M.fail("usage", "%s: options must be a table {...}, got %s", what, type(o))
+    M.fail("usage", "%s: options must be a table {...}, got %s", what, M.is_node(o)
+           and "a node; fix: of several results, as of seg.sort, (f(x)) is the first" or type(o))
   end
   local out = {}
   for k, v in pairs(known) do

@@ -263,6 +263,8 @@ t.test("mistakes are named", function()
   raises("seg.reshape: the operand must be a node", seg.reshape, nil, { c = 1 })
   raises("seg.reshape: c is missing", seg.reshape, x)
   raises("seg.reshape: options must be a table", seg.reshape, x, 6)
+  raises("seg.sum: options must be a table {...}, got a node; fix: of several results", seg.sum,
+         seg.sort(x, { axis = "w" }))
   raises("seg.reshape: w is missing", seg.reshape, x, { c = 2, h = 12 })
   raises("seg.reshape: h is missing", seg.reshape, x, { c = 2, d = 12, w = 1 })
   raises('unknown option "n"', seg.reshape, x, { c = 24, n = 2 })
