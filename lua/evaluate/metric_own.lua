@@ -4,6 +4,7 @@ local axes = require "seg.recipe.axes"
 local core = require "seg.core"
 local base = require "seg.evaluate.metric_base"
 local elementwise = require "seg.recipe.elementwise"
+local user_function = require "seg.user_function"
 local util = require "seg.util"
 
 local fail, is_node = util.fail, util.is_node
@@ -68,21 +69,13 @@ local function refuse(fmt, ...)
   core.sys.raise("failure", last, true)
 end
 
-local LONG = 600 -- bytes of a message
-
 -- The value of f(...), nil for NaN; `of` names the call.
 local function call(f, of, ...)
-  local info = debug.getinfo(f, "S")
-  local place = string.format("%s:%d: ", info.short_src, info.linedefined)
   local ok, v = pcall(f, ...)
-  if not ok then
-    local why = type(v) == "string" and v:sub(1, LONG)
-      or string.format("an error that is a %s, not a text", type(v))
-    refuse("%s%s (%s)", why:match("^[^\n]-:%d+: ") and "" or place, why, of)
-  end
+  if not ok then refuse("%s (%s)", user_function.error_text(f, v), of) end
   if math.type(v) == nil or math.abs(v) == math.huge then
-    refuse("%s%s: the function returned %s, wanted a number (NaN, 0 / 0: the case has no value)",
-           place, of, type(v) == "number" and tostring(v) or "a " .. type(v))
+    refuse("%s: %s: the function returned %s, wanted a number (NaN, 0 / 0: the case has no value)",
+           user_function.place(f), of, type(v) == "number" and tostring(v) or "a " .. type(v))
   end
   return v == v and v or nil
 end

@@ -18,9 +18,10 @@ local epoch_steps = require "seg.train.epoch_steps"
 local hook_state = require "seg.train.hook_state"
 local ranks = require "seg.train.ranks"
 local show = require "seg.show"
+local user_function = require "seg.user_function"
 local util = require "seg.util"
 
-local fail = util.fail
+local fail, place, error_text = util.fail, user_function.place, user_function.error_text
 local M = {}
 
 -- The state of hooks in a new run: their table and its text; the numbers that a resumed run needs
@@ -64,10 +65,15 @@ end
 local STEPS = { on_batch = true, on_epoch = true, on_valid = true }
 local EPOCHS = { on_epoch = true, on_valid = true }
 
+local REASON = 200 -- bytes
+
 -- at:stop(reason): ends the training, or the phase, after this step or epoch.
 method("stop", STEPS, function(call, reason)
   if reason ~= nil and type(reason) ~= "string" then
     fail("usage", "at:stop: the reason must be a text, got %s", type(reason))
+  elseif reason and (#reason > REASON or reason:find "%c") then
+    fail("usage", "at:stop: the reason must be one line of at most %d bytes, got %d bytes%s",
+         REASON, #reason, reason:find "%c" and " with a control character" or "")
   end
   call.stop = reason or ""
 end)
@@ -121,6 +127,9 @@ end)
 
 method("set", STEPS, function(call, name, array)
   check_name("set", name)
+  if type(array) ~= "userdata" or getmetatable(array).__name ~= "seg.array" then
+    fail("usage", "at:set: the value of %s must be a seg.array, got %s", name, type(array))
+  end
   call.run.session:set(name, "value", array)
 end)
 
@@ -190,23 +199,6 @@ end
 
 -- Calls -----------------------------------------------------------------------
 
--- The place of a function, "script.lua:12".
-local function place(f)
-  local info = debug.getinfo(f, "S")
-  return string.format("%s:%d", info.short_src, info.linedefined)
-end
-
-local LONG = 600 -- bytes of a message
-
--- The error of a hook with its place.
-local function text_of(f, why)
-  if type(why) ~= "string" then
-    why = string.format("an error that is a %s, not a text", type(why))
-  end
-  if not why:match("^[^\n]-:%d+: ") then why = place(f) .. ": " .. why end
-  return why:sub(1, LONG)
-end
-
 -- Calls the hook f as `call` = {run=, hook=, facts=, absent=, cells=, drain=}. -> nil, or why it
 -- failed
 local function invoke(f, call)
@@ -215,7 +207,7 @@ local function invoke(f, call)
   local ok, got = pcall(f, table_of(call))
   call.open = false
   if call.broken then error(call.broken, 0) end
-  if not ok then return text_of(f, got) end
+  if not ok then return error_text(f, got) end
   if got ~= nil then
     return string.format("%s: %s returned a %s, wanted nothing: a hook acts by at.lr, at.state and "
                          .. "the methods of at", place(f), call.hook, type(got))

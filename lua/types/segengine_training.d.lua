@@ -208,7 +208,7 @@ function optim.product(list) end
 local at = {}
 
 ---Ends the training, or the phase, after this step or epoch.
----@param reason? string for the log
+---@param reason? string for the log: one line of at most 200 bytes
 function at:stop(reason) end
 
 ---Names, shapes and whether trained.

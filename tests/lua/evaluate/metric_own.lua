@@ -194,6 +194,7 @@ t.test("a function that returns no number is named", function()
     ["function() return 'x' end"] = "the function returned a string, wanted a number",
     ["function() return {} end"] = "the function returned a table, wanted a number",
     ["function() return 1 / 0 end"] = "the function returned inf, wanted a number",
+    ["function() error 'a\\0b' end"] = "a\\x00b (metric",
     ["function() error {} end"] = "an error that is a table, not a text",
     ["function(a) return a:get(9) end"] = "index",
     ["function() local function f() return 1 + f() end return f() end"] = "stack overflow",

@@ -215,8 +215,13 @@ t.test("hostile hooks are refused by name", function()
     ["on_epoch = function(at) at.column('a', 1) end"] = "write a colon, at:column(...)",
     ["on_batch = function(at) at:get(nil) end"] = "must be a text, got nil",
     ["on_batch = function(at) at:get 'none' end"] = 'the network has no parameter "none"',
-    ["on_batch = function(at) at:set('head.bias', 3) end"] = "must be a seg.array",
+    ["on_batch = function(at) at:set('head.bias', 3) end"] =
+      "at:set: the value of head.bias must be a seg.array, got number",
+    ["on_batch = function(at) at:set('head.bias') end"] = "must be a seg.array, got nil",
     ["on_batch = function(at) at:stop(7) end"] = "the reason must be a text, got number",
+    ["on_batch = function(at) at:stop(('x'):rep(201)) end"] = "at most 200 bytes, got 201 bytes",
+    ["on_batch = function(at) at:stop 'a\\0' end"] = "got 2 bytes with a control character",
+    ["on_batch = function(at) error 'a\\0b\\27[31m' end"] = "a\\x00b\\x1b[31m (on_batch)",
     ["on_batch = function(at) if kept then kept:loss() end kept = at end"] =
       "this table is valid during its call of on_batch only",
   } do
