@@ -399,14 +399,22 @@ static int node_pow(lua_State *L)
     return push_op(L, &a, check_operand(L, "^", 1), -1);
 }
 
+/* a % b or a // b; both are NaN or infinite everywhere if b is the number 0. */
+static int quotient(lua_State *L, Op op, const char *sign)
+{
+    if (is_number(L, 2) && check_float(L, 2) == 0)
+        raise_usage(L, "a %s 0: a division by 0 is not finite", sign);
+    return binary(L, op, sign);
+}
+
 static int node_mod(lua_State *L)
 {
-    return binary(L, OP_mod, "%");
+    return quotient(L, OP_mod, "%");
 }
 
 static int node_idiv(lua_State *L)
 {
-    return binary(L, OP_floor_div, "//");
+    return quotient(L, OP_floor_div, "//");
 }
 
 static int node_less(lua_State *L)
