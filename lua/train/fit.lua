@@ -341,7 +341,8 @@ local function end_epoch(run, started)
   look_back(run, values, validated)
   s.ended, s.hooks.numbers.ended = s.ended or stops or s.hooks.numbers.ended ~= nil, nil
   ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
-             "machines that compute differently cannot train together; set one SEG_ISA for all")
+             "machines that compute differently cannot train together: set one SEG_ISA for all; "
+             .. "a hook must set the same arrays on all ranks")
   save_epoch(run, row)
   facts.losses.valid = row.valid_loss and run.result.parts
   show.fit(epoch_line.texts(run, row, facts))

@@ -313,6 +313,13 @@ t.test("ranks call hooks alike, and a rank that sets another rate is refused", f
 r.on_batch = function(at) at.lr = io.open("/proc/self/stat"):read "n" end]],
                               "--ranks 2 --device cpu")
   t.check(code ~= 0 and said:find("it must depend on the run alone", 1, true), said:sub(-400))
+  _, said, code = train(script [[
+r.on_batch = function(at)
+  local own = seg.array { shape = { 1 }, data = { io.open("/proc/self/stat"):read "n" } }
+  at:set("head.bias", own)
+end]], "--ranks 2 --device cpu")
+  t.check(code ~= 0 and said:find("a hook must set the same arrays on all ranks", 1, true),
+          said:sub(-400))
 end)
 
 t.test("a hook that fails on one rank has changed the state of none", function()
