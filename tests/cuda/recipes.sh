@@ -15,6 +15,8 @@ for script in scripts/*.lua; do
         --phantom "$tmp/phantom" --out "$tmp/runs"
 done
 step "there were six" [ "$passed" -eq 6 ]
+step "trees of elementwise operators" env SEG_TEST_DEVICE=cuda \
+    "$emu/plain/segengine" tests/lua/recipe/programs.lua
 
 # at_most GPU NAME BATCH NODES GB MIB: limits of launches and traffic of a training
 # step in bf16, and of the memory kept for the backward pass. A lost fusion would
