@@ -26,7 +26,7 @@ typedef struct Registers {
 } Registers;
 
 // -- broadcast operands
-// --------------------------------------------------------
+// ---------------------------------------------------------
 
 /* Element offsets of an operand along the axes of the result; 0 where it is
  * broadcast. */
@@ -60,7 +60,7 @@ static void expand(const Tensor *t, Dims all, int64_t from, int64_t count,
 }
 
 // -- one part
-// ------------------------------------------------------------------
+// -------------------------------------------------------------------
 
 /* Sets the registers of operands and, in a backward run, of gradients to
  * elements from .. from+count-1. */
@@ -132,7 +132,7 @@ static void run_block(const Call *c, int64_t from, int64_t count)
 }
 
 // -- calls
-// ---------------------------------------------------------------------
+// ----------------------------------------------------------------------
 
 bool cpu_program(const Call *c)
 {

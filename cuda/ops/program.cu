@@ -120,8 +120,14 @@ __device__ __forceinline__ Vec<V> result(const Instruction &i, const Vec<V> &a,
 #define BINARY_STEP(name, ...) case OP_##name:
 #include "engine/graph/elementwise.def"
         return binary(BinaryFunction{i.op}, i, a, b, dy);
+#define UNARY(name, ...)      case OP_##name:
+#define UNARY_STEP(name, ...) case OP_##name:
+#include "engine/graph/elementwise.def"
+        return unary(UnaryFunction{i.op, i.p, i.q}, i, a, dy);
     }
-    return unary(UnaryFunction{i.op, i.p, i.q}, i, a, dy);
+    // an operator of program_takes() without a case here
+    for (int k = 0; k < V; k++) number.v[k] = NAN;
+    return number;
 }
 
 /* The slots of this thread. */

@@ -7,11 +7,10 @@
  * (engine/graph/program.h), the call of the last operator. A constant becomes
  * an instruction of each program that reads it.
  *
- * An operator stays a call of its own if
- *
- *     an operand is broadcast and wants a gradient, which is then a sum;
- *     the program would exceed its bounds (PROGRAM_STEPS, PROGRAM_TEMPS,
- * MAX_IN); the gradient of an operand would be added up in another order.
+ * An operator stays a call of its own if an operand is broadcast and wants a
+ * gradient, which is then a sum; if the program would exceed PROGRAM_STEPS,
+ * PROGRAM_TEMPS or MAX_IN; or if the gradient of an operand would be added up
+ * in another order.
  *
  * So values and gradients in f32 have the bits of separate calls. In 16 bits
  * separate calls round the inner values, a program does not. */
