@@ -25,8 +25,7 @@ typedef struct Registers {
     float *at[REG_COUNT];
 } Registers;
 
-// -- broadcast operands
-// ---------------------------------------------------------
+// -- broadcast operands ------------------------------------------------------
 
 /* Element offsets of an operand along the axes of the result; 0 where it is
  * broadcast. */
@@ -59,8 +58,7 @@ static void expand(const Tensor *t, Dims all, int64_t from, int64_t count,
     }
 }
 
-// -- one part
-// -------------------------------------------------------------------
+// -- one part ----------------------------------------------------------------
 
 /* Sets the registers of operands and, in a backward run, of gradients to
  * elements from .. from+count-1. */
@@ -131,8 +129,7 @@ static void run_block(const Call *c, int64_t from, int64_t count)
     }
 }
 
-// -- calls
-// ----------------------------------------------------------------------
+// -- calls -------------------------------------------------------------------
 
 bool cpu_program(const Call *c)
 {
