@@ -20,24 +20,52 @@ function M.wave(shape, seed, factor)
 end
 
 -- n images (n,1,8,8) of a disc under noise, its mask, and the signed distance of each position
--- from the disc's boundary in voxels, negative inside.
-function M.discs(n)
+-- from the disc's boundary in voxels, negative inside; the first is disc `first` of a series.
+function M.discs(n, first)
   local shape = { n, 1, 8, 8 }
   local function distance(i)
-    local k, h, w = i // 64, i // 8 % 8, i % 8
+    local k, h, w = i // 64 + (first or 0), i // 8 % 8, i % 8
     return math.sqrt((h - 3 - k % 2) ^ 2 + (w - 3 - k % 3) ^ 2) - (1.6 + 0.3 * (k % 4))
   end
   local function mask(i) return distance(i) < 0 and 1 or 0 end
-  local function image(i) return mask(i) + 0.5 * math.sin(1.7 * i) end
+  local function image(i) return mask(i) + 0.5 * math.sin(1.7 * i + (first or 0)) end
   return M.array(shape, image), M.array(shape, mask), M.array(shape, distance)
 end
 
--- Sets all trained parameters: 0.3 sin(1.7 i + sum of the bytes of the name).
+-- The class (n,1) of each of these discs: 0 small, 1 large.
+function M.classes(n, first)
+  return M.array({ n, 1 }, function(i) return (i + (first or 0)) % 4 // 2 end)
+end
+
+-- The discs as a data set of n cases, for a recipe: files below a folder, written when the set is
+-- first used.
+function M.cases(folder, n)
+  local function list()
+    assert(os.execute("mkdir -p '" .. folder .. "'"))
+    local image, mask = M.discs(n)
+    local cases = {}
+    for k = 1, n do
+      cases[k] = { key = "case" .. k, patient = "case" .. k }
+      for name, all in pairs { image = image, mask = mask } do
+        cases[k][name] = string.format("%s/%s%d.npy", folder, name, k)
+        seg.array.save(cases[k][name], M.array({ 8, 8 }, function(i)
+          return all:get(k, 1, i // 8 + 1, i % 8 + 1)
+        end))
+      end
+    end
+    return cases
+  end
+  return seg.data.cases { cases = list, fields = {
+    { name = "image", read = "npy", rank = 2 },
+    { name = "mask", kind = "value", read = "npy", rank = 2 } } }
+end
+
+-- Sets all weights: 0.3 sin(1.7 i + sum of the bytes of the name); norms keep their statistics.
 function M.weights(model)
   for name, p in pairs(model:parameters()) do
     local sum = 0
     for _, byte in ipairs { name:byte(1, -1) } do sum = sum + byte end
-    if p.trained then model:set(name, M.wave(p.shape, sum, 0.3)) end
+    if not name:find "running_" then model:set(name, M.wave(p.shape, sum, 0.3)) end
   end
 end
 
