@@ -331,7 +331,7 @@ def swa():
 
 
 def contrastive():
-    conv, head, n = Layer("conv1", 8, 1, 3, 3), Layer("linear1", 4, 8), 6
+    conv, head, n = Layer("embed.conv1", 8, 1, 3, 3), Layer("embed.linear1", 4, 8), 6
     first = discs(n)[0]
     x = torch.cat([first, 1.2 * first.flip(3) + 0.1])
     partner = torch.arange(2 * n).roll(n)
@@ -341,7 +341,7 @@ def contrastive():
         s = (z @ z.T / 0.5).masked_fill(torch.eye(2 * n, dtype=torch.bool), -math.inf)
         return F.cross_entropy(s, partner)
 
-    return train(params_of(conv, head), loss)
+    return train(params_of(conv, head), loss, 0.01)
 
 
 def tent():

@@ -4,9 +4,10 @@
 --   loss = mean D(fake) - mean D(real) + 10 mean (abs(D(x + h u) - D(x - h u)) / (2 h) - 1)^2
 --   x = e real + (1 - e) fake,  u = (real - fake) / norm(real - fake)
 --
--- A loss cannot contain a gradient: second derivatives are not computed. The norm of the gradient
--- of D at x is therefore replaced by its slope between real and fake, which is at most the norm and
--- equal to it for the best D (proposition 1 of the paper). Two more runs of D have its slope.
+-- A loss cannot contain a gradient: second derivatives are not computed. The slope of D along u,
+-- which two more runs of D have, takes the place of the norm of its gradient at x. It is at most
+-- the norm, and equal to it for the best D between the pairs of the optimal coupling (proposition 1
+-- of the paper). For R1, the square of the slope along seg.normal(x) has the squared norm as mean.
 
 local seg = require "seg"
 local synthetic = dofile "tests/lua/methods/synthetic.lua"

@@ -42,7 +42,7 @@ for _, name in ipairs(names) do
     local losses, want = losses_of(name), golden[name]
     t.check(want and #want == STEPS, "tests/golden/methods.py has no " .. name)
     for i, loss in ipairs(losses) do
-      t.near(loss, want[i], 1e-3 * math.max(1, math.abs(want[i])), "loss of step " .. i)
+      t.near(loss, want[i], 1e-4 * math.max(1, math.abs(want[i])), "loss of step " .. i)
     end
     local share = falls[name] or 0.95
     t.check(losses[STEPS] < share * losses[1], "loss %g, at first %g", losses[STEPS], losses[1])
