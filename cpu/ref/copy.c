@@ -69,17 +69,37 @@ typedef struct Job {
     bool fresh;
 } Job;
 
-/* By rows of the small block `to`: forward of slice, backward of pad. */
-static void crop_rows(void *ctx, int64_t from, int64_t to)
+/* The place of line number `line` along w of a tensor of extents s. */
+static Place place_of_line(Dims s, int64_t line)
+{
+    s.w = 1;
+    return place(s, line);
+}
+
+/* Copies a line along w of `rows` positions with `channels` each; a position of
+ * x has x_channels, of y y_channels. */
+static void copy_line(const real *x, int64_t x_channels, real *y,
+                      int64_t y_channels, int64_t rows, int64_t channels,
+                      bool fresh)
+{
+    // all channels of both: one run
+    if (x_channels == y_channels && channels == x_channels)
+        channels *= rows, rows = 1;
+    for (int64_t i = 0; i < rows; i++, x += x_channels, y += y_channels)
+        for (int64_t k = 0; k < channels; k++) put(y + k, x[k], fresh);
+}
+
+/* By lines of the small block `to`: forward of slice, backward of pad. */
+static void crop_lines(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
-    Dims s = j->to->dim;
-    for (int64_t row = from; row < to; row++) {
-        Place p = place(s, row);
-        const real *x = values(j->from) + at(j->from->dim, p.n, p.d + j->d,
-                                             p.h + j->h, p.w + j->w);
-        real *y = values(j->to) + row * s.c;
-        for (int k = 0; k < s.c; k++) put(y + k, x[j->c + k], j->fresh);
+    const Dims s = j->to->dim, all = j->from->dim;
+    for (int64_t line = from; line < to; line++) {
+        const Place p = place_of_line(s, line);
+        const real *x = values(j->from) +
+                        at(all, p.n, p.d + j->d, p.h + j->h, j->w) + j->c;
+        copy_line(x, all.c, values(j->to) + line * s.w * s.c, s.c, s.w, s.c,
+                  j->fresh);
     }
 }
 
@@ -90,22 +110,22 @@ static bool inside(int i, int extent)
 }
 
 /* Forward pass of pad, backward pass of slice: copies the box `from` into the
- * larger tensor `to`. Each row of `to` is written by one task. Outside of the
+ * larger tensor `to`. Each line of `to` is written by one task. Outside of the
  * box `to` becomes `fill`, or stays if gradients are added. */
-static void embed_rows(void *ctx, int64_t from, int64_t to)
+static void embed_lines(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
-    Dims s = j->to->dim, box = j->from->dim;
+    const Dims s = j->to->dim, box = j->from->dim;
 
-    for (int64_t row = from; row < to; row++) {
-        Place p = place(s, row);
-        int d = p.d - j->d, h = p.h - j->h, w = p.w - j->w;
-        real *y = values(j->to) + row * s.c;
-        for (int k = 0; j->fresh && k < s.c; k++) y[k] = (real)j->fill;
-        if (!inside(d, box.d) || !inside(h, box.h) || !inside(w, box.w))
-            continue;
-        const real *x = values(j->from) + at(box, p.n, d, h, w);
-        for (int k = 0; k < box.c; k++) put(y + j->c + k, x[k], j->fresh);
+    for (int64_t line = from; line < to; line++) {
+        const Place p = place_of_line(s, line);
+        const int d = p.d - j->d, h = p.h - j->h;
+        const int64_t width = (int64_t)s.w * s.c;
+        real *y = values(j->to) + line * width;
+        for (int64_t k = 0; j->fresh && k < width; k++) y[k] = (real)j->fill;
+        if (!inside(d, box.d) || !inside(h, box.h)) continue;
+        copy_line(values(j->from) + at(box, p.n, d, h, 0), box.c,
+                  y + (int64_t)j->w * s.c + j->c, s.c, box.w, box.c, j->fresh);
     }
 }
 
@@ -123,26 +143,27 @@ static bool run_box(const Call *c, RangeFn *fn, const Tensor *from,
         j.d = c->attr->pad.pd0, j.h = c->attr->pad.ph0;
         j.w = c->attr->pad.pw0, j.fill = c->attr->pad.value;
     }
-    range_run(c, rows(to->dim), to->dim.c, fn, &j);
+    const int64_t width = (int64_t)to->dim.w * to->dim.c;
+    range_run(c, numel(to->dim) / width, width, fn, &j);
     return true;
 }
 
 bool KERNEL(slice_fwd)(const Call *c)
 {
-    return run_box(c, crop_rows, c->x[0], c->y, true);
+    return run_box(c, crop_lines, c->x[0], c->y, true);
 }
 
 bool KERNEL(slice_bwd)(const Call *c)
 {
-    return run_box(c, embed_rows, c->dy, c->dx[0], is_fresh(c, 0));
+    return run_box(c, embed_lines, c->dy, c->dx[0], is_fresh(c, 0));
 }
 
 bool KERNEL(pad_fwd)(const Call *c)
 {
-    return run_box(c, embed_rows, c->x[0], c->y, true);
+    return run_box(c, embed_lines, c->x[0], c->y, true);
 }
 
 bool KERNEL(pad_bwd)(const Call *c)
 {
-    return run_box(c, crop_rows, c->dy, c->dx[0], is_fresh(c, 0));
+    return run_box(c, crop_lines, c->dy, c->dx[0], is_fresh(c, 0));
 }
