@@ -96,8 +96,8 @@ static void crop_lines(void *ctx, int64_t from, int64_t to)
     const Dims s = j->to->dim, all = j->from->dim;
     for (int64_t line = from; line < to; line++) {
         const Place p = place_of_line(s, line);
-        const real *x = values(j->from) +
-                        at(all, p.n, p.d + j->d, p.h + j->h, j->w) + j->c;
+        const real *x =
+            values(j->from) + at(all, p.n, p.d + j->d, p.h + j->h, j->w) + j->c;
         copy_line(x, all.c, values(j->to) + line * s.w * s.c, s.c, s.w, s.c,
                   j->fresh);
     }
