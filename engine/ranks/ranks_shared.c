@@ -63,6 +63,8 @@ typedef struct Hall {
     int count;
     atomic_int first; // 1 + the rank that ended all; 0: none
     size_t bytes;     // of all shared memory
+    pid_t starter;    // made the memory and starts the ranks; may have died
+                      // before a rank opens it
 } Hall;
 
 typedef struct Shared {
@@ -71,7 +73,6 @@ typedef struct Shared {
     char *place; // (ranks, 2, RANKS_PIECE)
     int rank;
     uint64_t meeting;
-    pid_t starter;
     uint64_t *beat; // (ranks) heartbeats as last seen by the thread
     double *since;  // (ranks) and the time of their last change
     pthread_t heart;
@@ -140,7 +141,7 @@ static void *heart(void *context)
         atomic_fetch_add(&s->seat[s->rank].beat, 1);
         look(s, clock_s() - last > away_s);
         last = clock_s();
-        bool lost = getppid() != s->starter;
+        bool lost = getppid() != s->hall->starter;
         if (lost)
             say(s->hall, s->rank, ERR_FAILURE,
                 "the process that started it has died");
@@ -271,7 +272,7 @@ bool ranks_shared_make(int count, int *fd)
                     count, bytes, strerror(full));
     }
 
-    *(Hall *)at = (Hall){.count = count, .bytes = bytes};
+    *(Hall *)at = (Hall){.count = count, .bytes = bytes, .starter = getpid()};
     munmap(at, bytes);
     int flags = fcntl(*fd, F_GETFD);
     if (flags >= 0) fcntl(*fd, F_SETFD, flags & ~FD_CLOEXEC);
@@ -303,7 +304,6 @@ bool ranks_shared_open(int fd, int rank, int count, Ranks **out)
     s->seat = seats(h);
     s->place = (char *)(s->seat + count);
     s->rank = rank;
-    s->starter = getppid();
     s->beat = mem_alloc((size_t)count * sizeof *s->beat);
     s->since = mem_alloc((size_t)count * sizeof *s->since);
     if (!s->beat || !s->since) {

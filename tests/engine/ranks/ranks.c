@@ -1,5 +1,6 @@
 /* ranks.c -- processes that train together, compared with one alone. */
 #include "tests/support/ranks_training.h"
+#include <sched.h>
 
 // -- sums ---------------------------------------------------------------------
 
@@ -147,6 +148,48 @@ TEST(ranks_death)
     EXPECT(run_ranks(3, one_dies, NULL, 1));
     EXPECT(run_ranks(3, one_quits, NULL, -1));
     EXPECT(run_ranks(2, one_leaves, NULL, -1));
+}
+
+/* In the process of rank 0 of 2, whose starter has died: writes to `out` the
+ * reason for which a sum fails, and returns. */
+static void sum_without_starter(int fd, int out)
+{
+    Ranks *r = NULL;
+    double v = 1;
+    const bool ok = ranks_shared_open(fd, 0, 2, &r) && ranks_sum(r, &v, 1);
+    const char *why = ok ? "no failure" : err_text();
+    if (write(out, why, strlen(why)) < 0) _exit(1);
+    ranks_close(r);
+}
+
+/* A command is killed after it has started one rank of two and before that rank
+ * has opened the memory: the rank does not wait for the other. */
+TEST(ranks_whose_starter_died_before)
+{
+    int ends[2], status;
+    char why[ERR_MAX] = "";
+    const double since = clock_s();
+    REQUIRE(pipe(ends) == 0);
+    fflush(NULL);
+    const pid_t starter = fork();
+    if (!starter) {
+        int fd;
+        const pid_t self = getpid();
+        if (!ranks_shared_make(2, &fd) || fork()) _exit(0);
+        while (getppid() == self) sched_yield();
+        sum_without_starter(fd, ends[1]);
+        _exit(0);
+    }
+    close(ends[1]);
+    REQUIRE(waitpid(starter, &status, 0) == starter);
+    for (size_t at = 0; at + 1 < sizeof why;) {
+        const ssize_t got = read(ends[0], why + at, sizeof why - 1 - at);
+        if (got <= 0) break;
+        at += (size_t)got;
+    }
+    close(ends[0]);
+    EXPECT(strstr(why, "the process that started it has died"));
+    EXPECT(clock_s() - since < 10);
 }
 
 TEST(ranks_refused)
