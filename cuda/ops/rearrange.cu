@@ -194,22 +194,6 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-template <Dtype D>
-void start_reshape(const Call *c, const Reshape &p, bool flat)
-{
-    const int v = p.vecs.count % 4 ? 1 : 4;
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (!flat)
-        LAUNCH(reshape_kernel<D>, blocks_for(p.vecs.count), BLOCK, 0, stream,
-               p);
-    else if (v == 4)
-        LAUNCH((reshape_copy_kernel<4, D>), blocks_for(p.vecs.count / 4), BLOCK,
-               0, stream, p.from, p.to, p.vecs.count / 4, p.fresh);
-    else
-        LAUNCH((reshape_copy_kernel<1, D>), blocks_for(p.vecs.count), BLOCK, 0,
-               stream, p.from, p.to, p.vecs.count, p.fresh);
-}
-
 /* last: the elements keep the order of memory. */
 bool reshape(const Call *c, const Tensor *from, const Tensor *to, bool fresh,
              bool last)
@@ -230,12 +214,18 @@ bool reshape(const Call *c, const Tensor *from, const Tensor *to, bool fresh,
     p.vecs = vecs_of(s, 1);
     p.own = divisor(own), p.other = divisor(other);
     p.sample = own * s.c, p.channels = t.c;
-    if (to->type == BF16)
-        start_reshape<BF16>(c, p, flat);
+    const int v = p.vecs.count % 4 ? 1 : 4;
+    const unsigned blocks = blocks_for(p.vecs.count / (flat ? v : 1));
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (flat) // 16-bit tensors have a multiple of 8 channels, so v is 4
+        LAUNCH_STORED(to->type, v, reshape_copy_kernel, blocks, c, p.from, p.to,
+                      p.vecs.count / v, fresh);
+    else if (to->type == BF16)
+        LAUNCH(reshape_kernel<BF16>, blocks, BLOCK, 0, stream, p);
     else if (to->type == F16)
-        start_reshape<F16>(c, p, flat);
+        LAUNCH(reshape_kernel<F16>, blocks, BLOCK, 0, stream, p);
     else
-        start_reshape<F32>(c, p, flat);
+        LAUNCH(reshape_kernel<F32>, blocks, BLOCK, 0, stream, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
