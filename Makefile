@@ -279,7 +279,7 @@ help:                         ## this list
 	@printf '%s\n' \
 	  'Three tiers of tests, and the packages that they take beyond the demo:' \
 	  '  sh vendor/bootstrap test     30 MB fetched, 190 MB on the disk; 16 min' \
-	  '  bash .ci/run                560 MB, 2.5 GB: with every tool; 31 minutes on two cores' \
+	  '  bash .ci/run                560 MB, 2.5 GB: with every tool; 31 to 38 minutes on two cores' \
 	  '  sh vendor/bootstrap soak    600 MB: long forms, fuzzing; hours'
 
 RUN_TESTS = BUILD=$(BUILD) PROGRAM=$(PROGRAM) SAN=$(SAN) MAKE="$(MAKE)" \
