@@ -45,21 +45,6 @@ static unsigned narrow(const Call *c)
     case OP_gelu:
     case OP_silu:
     case OP_scale:
-    case OP_exp:
-    case OP_log:
-    case OP_log1p:
-    case OP_sqrt:
-    case OP_rsqrt:
-    case OP_abs:
-    case OP_sin:
-    case OP_cos:
-    case OP_erf:
-    case OP_power:
-    case OP_clamp:
-    case OP_sign:
-    case OP_floor:
-    case OP_round:
-    case OP_stop:
     case OP_batch_norm:
     case OP_layer_norm:
     case OP_maxpool:
@@ -79,6 +64,9 @@ static unsigned narrow(const Call *c)
     case OP_global_maxpool:
     case OP_last_step:
     case OP_mask_length:
+#define UNARY(name, ...)      case OP_##name:
+#define UNARY_STEP(name, ...) case OP_##name:
+#include "engine/graph/elementwise.def"
         return pair;
     case OP_concat:
         return all | NARROW_Y | NARROW_ALONE;
@@ -86,15 +74,9 @@ static unsigned narrow(const Call *c)
     case OP_sub:
     case OP_mul:
     case OP_div:
-    case OP_max:
-    case OP_min:
-    case OP_pow:
-    case OP_mod:
-    case OP_select:
-    case OP_floor_div:
-    case OP_gt:
-    case OP_ge:
-    case OP_eq:
+#define BINARY(name, ...)      case OP_##name:
+#define BINARY_STEP(name, ...) case OP_##name:
+#include "engine/graph/elementwise.def"
         return 1 | 2 | NARROW_Y;
     case OP_slice: // vectors begin at a multiple of 4 channels of the operand
         return c->attr->slice.c0 % 4 ? 0 : pair;
