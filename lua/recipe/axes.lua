@@ -14,8 +14,6 @@ local AXES = { [-2] = {}, [-1] = { "c" }, [0] = { "c" }, { "c", "w" }, { "c", "h
 local SPATIAL = { [-2] = {}, [-1] = {}, [0] = {}, { "w" }, { "h", "w" }, { "d", "h", "w" } }
 M.AXES, M.SPATIAL = AXES, SPATIAL
 
-M.CONCAT = 6 -- operands of one op.concat
-
 -- Checks that v, the operand `what` of seg.NAME, is a node.
 function M.check_node(name, what, v)
   if util.is_node(v) then return end

@@ -3,8 +3,9 @@
 --
 -- Shapes: logits x (N,C,...); a target t has C channels, or one with class numbers from 0 if C > 1.
 
-local axes = require "seg.recipe.axes"
 local core = require "seg.core"
+local elementwise = require "seg.recipe.elementwise"
+local shapes = require "seg.recipe.shapes"
 local util = require "seg.util"
 
 local op, fail, is_node = core.op, util.fail, util.is_node
@@ -101,15 +102,7 @@ end
 function M.vector(like, list)
   local nodes = {}
   for i, v in ipairs(list) do nodes[i] = op.constant(like, { value = v }) end
-  while #nodes > 1 do
-    local joined = {}
-    for i = 1, #nodes, axes.CONCAT do
-      local last = math.min(i + axes.CONCAT - 1, #nodes)
-      joined[#joined + 1] = last > i and op.concat(table.unpack(nodes, i, last)) or nodes[i]
-    end
-    nodes = joined
-  end
-  return nodes[1]
+  return shapes.concat(nodes)
 end
 
 -- The option class_weights, a number for each channel of x, as a list of x.c numbers; nil without.
@@ -142,7 +135,7 @@ end
 -- 1 where the target is not `ignore`, else 0, times the mask; the mask alone without `ignore`.
 function M.counted(t, ignore, mask)
   if ignore == nil then return mask end
-  local valid = 1 - op.eq(t, op.constant(t, { value = ignore }))
+  local valid = 1 - elementwise.eq(t, ignore)
   return mask and valid * mask or valid
 end
 
@@ -182,7 +175,7 @@ function M.bits(what, x, t, o)
 end
 
 -- 1 where t is above 1/2, else 0.
-function M.binary(t) return op.gt(t, op.constant(t, { value = 0.5 })) end
+function M.binary(t) return elementwise.gt(t, 0.5) end
 
 -- The logarithm of the softmax over channels.
 function M.log_softmax(x)
@@ -197,6 +190,9 @@ function M.probabilities(x) return x.c == 1 and op.sigmoid(x) or op.softmax(x) e
 -- x without its first channel, the background.
 function M.foreground(x) return op.slice(x, { c0 = 1, c = x.c - 1 }) end
 
+-- The class weights without that of the first class; nil without class weights.
+function M.foreground_weights(list) return list and table.move(list, 2, #list, 1, {}) end
+
 -- x summed over all positions: (N,C), or over channels too: (N,1).
 function M.per_sample(x, channels)
   local attrs = { d = x.rank > 2, h = x.rank > 1, w = x.rank > 0, c = channels or false,
@@ -209,7 +205,7 @@ end
 function M.mean(x, mask, weight) return op.mean(x, x, mask, weight) end
 
 -- A divisor that is not 0: x, where that is not below 1e-30.
-function M.divisor(x) return op.max(x, op.constant(x, { value = 1e-30 })) end
+function M.divisor(x) return elementwise.max(x, 1e-30) end
 
 -- The divisor that turns sum m q w l / M into the weighted mean sum m q w l / sum m w, with the
 -- weight w of each channel: a number without a mask, else a node that is not 0.

@@ -3,6 +3,7 @@
 -- Logits (N,C,...), C >= 2; the target (N,1,...) holds class numbers from 0.
 
 local core = require "seg.core"
+local elementwise = require "seg.recipe.elementwise"
 local operands = require "seg.recipe.loss_operands"
 local util = require "seg.util"
 
@@ -28,7 +29,7 @@ local function softmax_focal(x, t, o)
   local loss = -log_p
   if o.gamma > 0 then
     local wrong = 1 - op.exp(log_p)
-    loss = loss * op.max(wrong, op.constant(wrong, { value = 1e-7 })) ^ o.gamma
+    loss = loss * elementwise.max(wrong, 1e-7) ^ o.gamma
   end
   return operands.mean_of_targets(x, one_hot, loss, weights,
                                   operands.counted(t, o.ignore, o.mask), o.weight)

@@ -8,6 +8,7 @@
 --   I = sum m q p t,   P = sum m q p,   T = sum m q t.
 
 local core = require "seg.core"
+local elementwise = require "seg.recipe.elementwise"
 local operands = require "seg.recipe.loss_operands"
 local util = require "seg.util"
 
@@ -41,7 +42,7 @@ local function classes(what, x, t, o, weights)
   if factor and factor.kind ~= "input" then factor = op.stop(factor) end
   if x.c == 1 or o.background then return p, truth, factor, weights end
   if factor and factor.c == x.c then factor = operands.foreground(factor) end
-  weights = weights and table.move(weights, 2, #weights, 1, {})
+  weights = operands.foreground_weights(weights)
   return operands.foreground(p), operands.foreground(truth), factor, weights
 end
 
@@ -57,7 +58,7 @@ local function counted(o, truth) return o.empty == "skip" and 1 - op.eq(truth, t
 
 -- a / b, and 1 where b is 0 (a class that neither has, with eps 0).
 local function ratio(a, b)
-  local none_there = op.eq(b, op.constant(b, { value = 0 }))
+  local none_there = elementwise.eq(b, 0)
   return op.select(1 - none_there, a / (b + none_there)) + none_there
 end
 
@@ -97,7 +98,7 @@ local function generalized_dice(x, t, o)
   local p, truth, factor, list = classes(what, x, t, o, weights)
   local I, P, T = sums(p, truth, factor)
   T = op.stop(T)
-  local there = op.gt(T, op.constant(T, { value = 0 }))
+  local there = elementwise.gt(T, 0)
   -- the smallest volume above 0; without any class 1e30, which is replaced below
   local least = -op.amax(-(T + (1 - there) * 1e30), { c = true })
   local w = least / (T + (1 - there))
@@ -124,7 +125,7 @@ local function focal_tversky(x, t, o)
   local I, P, T = sums(p, truth, factor)
   local score = ratio(I + o.eps, I + o.alpha * (P - I) + o.beta * (T - I) + o.eps)
   local off = 1 - score
-  off = op.max(off, op.constant(off, { value = 1e-6 })) ^ (1 / o.gamma)
+  off = elementwise.max(off, 1e-6) ^ (1 / o.gamma)
   return operands.mean_of_channels(off, list, counted(o, T))
 end
 

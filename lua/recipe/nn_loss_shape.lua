@@ -26,7 +26,7 @@ local function operands_of(what, x, distance, o)
   local weights = operands.class_weights(what, x, o.class_weights)
   local p, phi = operands.probabilities(x), op.stop(distance)
   if distance.c == x.c then return p, phi, weights end
-  return operands.foreground(p), phi, weights and table.move(weights, 2, #weights, 1, {})
+  return operands.foreground(p), phi, operands.foreground_weights(weights)
 end
 
 -- nn.boundary_loss(x, distance, {class_weights, mask, weight}): the mean of p times the signed

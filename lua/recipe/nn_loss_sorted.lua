@@ -5,6 +5,7 @@
 -- sample has at most 2^24 positions.
 
 local core = require "seg.core"
+local elementwise = require "seg.recipe.elementwise"
 local operands = require "seg.recipe.loss_operands"
 local util = require "seg.util"
 
@@ -47,11 +48,11 @@ local function topk_cross_entropy(x, t, o)
   local one_hot = operands.one_hot(what, x, t, o)
   local loss = -op.sum(operands.log_softmax(x) * one_hot, { c = true })
   local counts = operands.counted(t, o.ignore, o.mask)
-  local key = op.select(counts, loss) + LAST * op.eq(counts, op.constant(counts, { value = 0 }))
-  local there = op.gt(counts, op.constant(counts, { value = 0 }))
+  local key = op.select(counts, loss) + LAST * elementwise.eq(counts, 0)
+  local there = elementwise.gt(counts, 0)
   -- a little less, as 0.1 times 30 is above 3 in floats, and at least one
   local most = o.share * op.sum(there, { d = axes.d, h = axes.h, w = true }) - 1e-3
-  most = op.max(most, op.constant(most, { value = 0.5 }))
+  most = elementwise.max(most, 0.5)
   local hard = op.gt(most, sorted_index(key, axes, true)) * counts
   return operands.mean_of_targets(x, one_hot, loss, weights, hard, o.weight)
 end
@@ -75,7 +76,7 @@ local function lovasz(errors, truth, counts, axes)
   if counts then
     truth = op.select(counts, truth)
     errors = op.select(counts, errors)
-    key = errors + LAST * op.eq(counts, op.constant(counts, { value = 0 }))
+    key = errors + LAST * elementwise.eq(counts, 0)
   end
   local index = permutation(key, axes, true)
   local along = { d = axes.d, h = axes.h, w = axes.w }
@@ -117,7 +118,7 @@ local function lovasz_softmax(x, t, o)
   if x.c > 1 and not o.background then
     errors, truth = operands.foreground(errors), operands.foreground(truth)
     counts = counts and operands.foreground(counts)
-    weights = weights and table.move(weights, 2, #weights, 1, {})
+    weights = operands.foreground_weights(weights)
   end
   local loss, all = lovasz(errors, truth, counts, axes)
   local there = o.empty == "skip" and op.gt(all, all * 0) or nil

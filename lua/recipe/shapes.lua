@@ -16,6 +16,7 @@ local M = {}
 
 local NUMBER = { d = 0, h = 1, w = 2, c = 3 } -- of axes as attributes, in the order of memory
 local MOST = 2 ^ 31 - 1 -- of an extent
+local CONCAT = 6 -- operands of one op.concat
 
 -- Checks that `axis`, what of seg.NAME, is an axis of x. -> its name
 local function check_axis(name, what, x, axis)
@@ -205,13 +206,17 @@ local function nodes_of(name, nodes)
   return nodes
 end
 
--- Channels of any number of nodes.
+-- The channels of any number of nodes one behind another, by a tree of op.concat.
 local function concat_channels(nodes)
-  local all = nodes[1]
-  for i = 2, #nodes, axes.CONCAT - 1 do
-    all = op.concat(all, table.unpack(nodes, i, math.min(i + axes.CONCAT - 2, #nodes)))
+  while #nodes > 1 do
+    local joined = {}
+    for i = 1, #nodes, CONCAT do
+      local last = math.min(i + CONCAT - 1, #nodes)
+      joined[#joined + 1] = last > i and op.concat(table.unpack(nodes, i, last)) or nodes[i]
+    end
+    nodes = joined
   end
-  return all
+  return nodes[1]
 end
 
 function M.concat(nodes, o)
