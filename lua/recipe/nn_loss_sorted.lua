@@ -15,23 +15,18 @@ local M = {}
 
 local LAST = -1e30 -- sorts elements that do not count behind all others
 
--- The attributes of an operator over the positions of x.
-local function positions(what, x)
+local function check_positions(what, x)
   if x.rank < 1 then
     fail("usage", "%s: the prediction must have positions, (N,C,H,W) or (N,C,D,H,W), got %s", what,
          tostring(x))
   end
-  return { d = x.rank > 2, h = x.rank > 1, w = true }
 end
 
--- The permutation that sorts each channel of x by its positions; equal elements keep their order.
-local function permutation(x, axes, descending)
-  return op.argsort(x, { d = axes.d, h = axes.h, w = axes.w, descending = descending })
-end
-
--- The index of each position in the sorted order, from 0: the inverse of the permutation.
-local function sorted_index(x, axes, descending)
-  return permutation(permutation(x, axes, descending), axes, false)
+-- The index of each position in the falling order of x along the axes, from 0; equal elements keep
+-- their order.
+local function falling_index(x, axes)
+  local order = op.argsort(x, { d = axes.d, h = axes.h, w = axes.w, descending = true })
+  return op.argsort(order, axes)
 end
 
 -- nn.topk_cross_entropy(x, t, {share=0.1, class_weights, ignore=-100, mask, weight}): the cross
@@ -44,26 +39,27 @@ local function topk_cross_entropy(x, t, o)
                          weight = none })
   operands.check_numbers(what, x, t, o)
   operands.check_number(what, "share", o.share, 1e-6, 1)
-  local axes, weights = positions(what, x), operands.class_weights(what, x, o.class_weights)
+  check_positions(what, x)
+  local weights = operands.class_weights(what, x, o.class_weights)
   local one_hot = operands.one_hot(what, x, t, o)
   local loss = -op.sum(operands.log_softmax(x) * one_hot, { c = true })
   local counts = operands.counted(t, o.ignore, o.mask)
   local key = op.select(counts, loss) + LAST * elementwise.eq(counts, 0)
   local there = elementwise.gt(counts, 0)
+  local axes = { d = x.rank > 2, h = x.rank > 1, w = true }
   -- a little less, as 0.1 times 30 is above 3 in floats, and at least one
-  local most = o.share * op.sum(there, { d = axes.d, h = axes.h, w = true }) - 1e-3
+  local most = o.share * op.sum(there, axes) - 1e-3
   most = elementwise.max(most, 0.5)
-  local hard = op.gt(most, sorted_index(key, axes, true)) * counts
+  local hard = op.gt(most, falling_index(key, axes)) * counts
   return operands.mean_of_targets(x, one_hot, loss, weights, hard, o.weight)
 end
 
--- The number of ones up to and including each position of s, whose elements are 0 or 1. all: the
--- number of all ones; place: the index of each position, from 0. Sorting counts along several axes
--- at once: with the ones first, the sorted index of a one is the number of ones before it; that of
--- a zero is `all` and the number of zeros before it.
-local function running_ones(s, all, place, axes)
-  local index = sorted_index(s, axes, true)
-  return s * (index + 1) + (1 - s) * (place - index + all)
+-- The sum of the elements of x (N,C,W) up to and including each position.
+local function running_sum(x) return op.cumsum(x, { axis = 2 }) end
+
+-- x (N,C,...) with its positions along w, (N,C,W).
+local function in_line(x)
+  return op.reshape(x, { rank = 1, c = x.c, w = -1, channels_last = true })
 end
 
 -- Sum over positions of errors times the gradient of the Jaccard index's Lovász extension, (N,C),
@@ -71,25 +67,25 @@ end
 -- truth still to come and the union U with the positions so far, the gradient is 1 / U at a true
 -- position and I / (U (U - 1)) at another: the differences of 1 - I / U (algorithm 1 of Berman)
 -- without cancellation.
-local function lovasz(errors, truth, counts, axes)
+local function lovasz(errors, truth, counts)
+  errors, truth = in_line(errors), in_line(truth)
   local key = errors
   if counts then
+    counts = in_line(counts)
     truth = op.select(counts, truth)
     errors = op.select(counts, errors)
     key = errors + LAST * elementwise.eq(counts, 0)
   end
-  local index = permutation(key, axes, true)
-  local along = { d = axes.d, h = axes.h, w = axes.w }
-  local sorted, s = op.gather(errors, index, along), op.gather(truth, index, along)
-  local all = op.sum(truth, along)
-  local place = permutation(s * 0, axes, false)
-  local before = running_ones(s, all, place, axes)
-  local left, union = all - before, all + 1 + place - before
-  local one = op.constant(union, { value = 1 })
-  local gradient = (s + (1 - s) * left / op.max(union - 1, one)) / union
+  local index = op.argsort(key, { w = true, descending = true })
+  local sorted = op.gather(errors, index, { w = true })
+  local s = op.gather(truth, index, { w = true })
+  local all = op.sum(truth, { w = true })
+  local before, place = running_sum(s), running_sum(s * 0 + 1)
+  local left, union = all - before, all + place - before
+  local gradient = (s + (1 - s) * left / elementwise.max(union - 1, 1)) / union
   -- without a true position the largest error counts
-  local nothing = op.eq(all + place, one * 0)
-  gradient = op.stop(op.max(gradient, nothing))
+  local first = elementwise.eq(all + place, 1)
+  gradient = op.stop(op.max(gradient, first))
   return operands.per_sample(sorted * gradient), operands.per_sample(truth)
 end
 
@@ -111,7 +107,8 @@ local function lovasz_softmax(x, t, o)
   operands.check_ignore(what, o.ignore)
   operands.check_flag(what, "background", o.background)
   operands.check_empty(what, o.empty)
-  local axes, weights = positions(what, x), operands.class_weights(what, x, o.class_weights)
+  check_positions(what, x)
+  local weights = operands.class_weights(what, x, o.class_weights)
   local truth = operands.binary(operands.one_hot(what, x, t, o))
   local errors = op.abs(truth - operands.probabilities(x))
   local counts = counts_of(truth, t, o)
@@ -120,7 +117,7 @@ local function lovasz_softmax(x, t, o)
     counts = counts and operands.foreground(counts)
     weights = operands.foreground_weights(weights)
   end
-  local loss, all = lovasz(errors, truth, counts, axes)
+  local loss, all = lovasz(errors, truth, counts)
   local there = o.empty == "skip" and op.gt(all, all * 0) or nil
   return operands.mean_of_channels(loss, weights, there)
 end
@@ -135,11 +132,11 @@ local function lovasz_hinge(x, t, o)
   operands.check_mask(what, o, x)
   operands.check_ignore(what, o.ignore)
   operands.check_empty(what, o.empty)
-  local axes = positions(what, x)
+  check_positions(what, x)
   local weights = operands.class_weights(what, x, o.class_weights)
   local truth = operands.bits(what, x, t, o)
   local errors = op.relu(1 - x * (2 * truth - 1))
-  local loss, all = lovasz(errors, truth, counts_of(truth, t, o), axes)
+  local loss, all = lovasz(errors, truth, counts_of(truth, t, o))
   local there = o.empty == "skip" and op.gt(all, all * 0) or nil
   return operands.mean_of_channels(loss, weights, there)
 end
