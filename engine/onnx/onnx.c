@@ -159,6 +159,16 @@ const char *onnx_op(Onnx *o, const char *type, const char *a, const char *b,
     return out;
 }
 
+const char *onnx_transpose(Onnx *o, const char *x, const int64_t *perm,
+                           int axes, const char *out)
+{
+    const size_t mark =
+        onnx_begin(o, "Transpose", (const char *const[]){x}, 1, out);
+    onnx_attr_ints(o, "perm", perm, axes);
+    onnx_end(o, mark);
+    return out;
+}
+
 const char *onnx_cast(Onnx *o, const char *x, int type, const char *out)
 {
     const size_t mark = onnx_begin(o, "Cast", (const char *const[]){x}, 1, out);

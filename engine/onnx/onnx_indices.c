@@ -59,16 +59,6 @@ static int64_t axis_of(const Axes *axes)
     return is_joined(axes) ? axes->across : axes->order[axes->across];
 }
 
-static const char *transposed(Onnx *o, const char *x, const int64_t *order,
-                              int n, const char *out)
-{
-    const size_t mark =
-        onnx_begin(o, "Transpose", (const char *const[]){x}, 1, out);
-    onnx_attr_ints(o, "perm", order, n);
-    onnx_end(o, mark);
-    return out;
-}
-
 /* Makes one axis of the axes of fibres. *apart: the value before the Reshape,
  * for its extents; names of values begin with `part`. */
 static const char *join(Onnx *o, int i, const Axes *axes, const char *x,
@@ -77,8 +67,8 @@ static const char *join(Onnx *o, int i, const Axes *axes, const char *x,
     *apart = x;
     if (!is_joined(axes)) return x;
     const char *base = onnx_part(o, i, part);
-    *apart =
-        transposed(o, x, axes->order, axes->all, onnx_join(o, base, "apart"));
+    *apart = onnx_transpose(o, x, axes->order, axes->all,
+                            onnx_join(o, base, "apart"));
     int64_t shape[2 + RANK_MAX] = {0}; // 0: same extent as the operand
     shape[axes->across] = -1;
     return onnx_op(
@@ -119,7 +109,7 @@ static void part_again(Onnx *o, int i, const Axes *axes, const char *joined,
         onnx_op(o, "Reshape", joined,
                 shape_of(o, apart, axes->all, 0, axes->across, 0, base),
                 onnx_join(o, base, "apart"));
-    transposed(o, y, back, axes->all, out);
+    onnx_transpose(o, y, back, axes->all, out);
 }
 
 /* The number of elements of a fibre, as a value with one axis. */
@@ -265,7 +255,7 @@ bool onnx_embedding(Onnx *o, int i, const char *out)
                      onnx_part(o, i, "index"));
     const char *rows = onnx_op(o, "Gather", onnx_operand(o, i, 0, 0), number,
                                onnx_part(o, i, "rows"));
-    transposed(o, rows, order, 2 + rank, out);
+    onnx_transpose(o, rows, order, 2 + rank, out);
     return true;
 }
 

@@ -25,7 +25,6 @@ enum {
     ATTR_INTS = 8,
     ATTR_KIND = 20
 };
-enum { ELEMENT_F32 = 1, ELEMENT_I64 = 7, ELEMENT_BOOL = 9 }; /* element types */
 enum {
     GRAPH_NODE = 1,
     GRAPH_NAME,
@@ -33,6 +32,9 @@ enum {
     GRAPH_INPUT = 11,
     GRAPH_OUTPUT
 };
+
+/* Element types of tensors. */
+enum { ELEMENT_F32 = 1, ELEMENT_I32 = 6, ELEMENT_I64 = 7, ELEMENT_BOOL = 9 };
 
 /* An initializer of the file: a constant or a parameter. */
 typedef struct OnnxTensor {
@@ -102,6 +104,10 @@ void onnx_attr_ints(Onnx *o, const char *name, const int64_t *v, int n);
 /* Adds a node without attributes on one or two values; returns `out`. */
 const char *onnx_op(Onnx *o, const char *type, const char *a, const char *b,
                     const char *out);
+
+/* Adds a Transpose, whose axis k is axis perm[k] of x; returns `out`. */
+const char *onnx_transpose(Onnx *o, const char *x, const int64_t *perm,
+                           int axes, const char *out);
 
 /* Adds a Cast to an element type; returns `out`. */
 const char *onnx_cast(Onnx *o, const char *x, int type, const char *out);

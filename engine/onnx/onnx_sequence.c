@@ -9,8 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { TYPE_F32 = 1, TYPE_I32 = 6 }; // for Cast
-
 static const Node *node_of(const Onnx *o, int i)
 {
     return &o->g->node[i];
@@ -22,16 +20,6 @@ static const Node *operand_of(const Onnx *o, int i, int k)
 }
 
 /* Adds a node with one attribute of integers; returns `out`. */
-static const char *put_ints(Onnx *o, const char *type, const char *x,
-                            const char *attr, const int64_t *v, int n,
-                            const char *out)
-{
-    size_t mark = onnx_begin(o, type, (const char *const[]){x}, 1, out);
-    onnx_attr_ints(o, attr, v, n);
-    onnx_end(o, mark);
-    return out;
-}
-
 static const char *put_int(Onnx *o, const char *type, const char *a,
                            const char *b, const char *attr, int64_t v,
                            const char *out)
@@ -92,8 +80,7 @@ static const char *positions_of(Onnx *o, int i, const char *x, int first,
     snprintf(name, sizeof name, "%s_w", part);
     const char *extent = put_slice(o, i, shape, name, 0, 2, 3);
     snprintf(name, sizeof name, "%s_float", part);
-    extent =
-        put_int(o, "Cast", extent, NULL, "to", TYPE_F32, onnx_part(o, i, name));
+    extent = onnx_cast(o, extent, ELEMENT_F32, onnx_part(o, i, name));
 
     // Range takes numbers without an axis
     snprintf(name, sizeof name, "%s_end", part);
@@ -129,8 +116,8 @@ static const char *sum_steps(Onnx *o, int i, const char *x, const char *part,
 /* Returns the number of valid steps, (N,1). */
 static const char *count_steps(Onnx *o, int i, const char *counts)
 {
-    const char *ones = put_int(o, "Cast", counts, NULL, "to", TYPE_F32,
-                               onnx_part(o, i, "ones"));
+    const char *ones =
+        onnx_cast(o, counts, ELEMENT_F32, onnx_part(o, i, "ones"));
     return sum_steps(o, i, ones, "steps_axis", onnx_part(o, i, "steps"));
 }
 
@@ -296,11 +283,11 @@ bool onnx_lstm(Onnx *o, int i, const char *out)
     const int linear = o->inside[n->in[0]] ? n->in[0] : -1;
     const char *x =
         linear < 0 ? onnx_operand(o, i, 0, 1) : onnx_operand(o, linear, 0, 1);
-    const char *in[6] = {
-        put_ints(o, "Transpose", x, "perm", (const int64_t[]){2, 0, 1}, 3,
-                 onnx_part(o, i, "steps_first")),
-        linear < 0 ? gate_order(o, i, hidden) : onnx_gates(o, linear, 1),
-        onnx_gates(o, i, 1), "", ""};
+    const char *in[6] = {onnx_transpose(o, x, (const int64_t[]){2, 0, 1}, 3,
+                                        onnx_part(o, i, "steps_first")),
+                         linear < 0 ? gate_order(o, i, hidden)
+                                    : onnx_gates(o, linear, 1),
+                         onnx_gates(o, i, 1), "", ""};
     const char *bias[] = {gate_bias(o, linear, 2, i, "bias_in", hidden),
                           gate_bias(o, i, 2, i, "bias_back", hidden)};
 
@@ -314,8 +301,7 @@ bool onnx_lstm(Onnx *o, int i, const char *out)
         steps = onnx_op(o, "Reshape", steps,
                         onnx_ints(o, onnx_part(o, i, "flat"), &flat, 1),
                         onnx_part(o, i, "steps_flat"));
-        in[4] = put_int(o, "Cast", steps, NULL, "to", TYPE_I32,
-                        onnx_part(o, i, "lengths"));
+        in[4] = onnx_cast(o, steps, ELEMENT_I32, onnx_part(o, i, "lengths"));
     }
 
     const char *all = onnx_part(o, i, "all");
@@ -329,7 +315,7 @@ bool onnx_lstm(Onnx *o, int i, const char *out)
         onnx_op(o, "Squeeze", all,
                 onnx_ints(o, onnx_part(o, i, "direction"), &direction, 1),
                 onnx_part(o, i, "one"));
-    put_ints(o, "Transpose", one, "perm", (const int64_t[]){1, 2, 0}, 3, out);
+    onnx_transpose(o, one, (const int64_t[]){1, 2, 0}, 3, out);
     return true;
 }
 
@@ -358,9 +344,8 @@ static const char *attention_weights(Onnx *o, int i, const char *q,
                                      const char *k, int depth,
                                      const char *counts)
 {
-    const char *turned =
-        put_ints(o, "Transpose", q, "perm", (const int64_t[]){0, 1, 3, 2}, 4,
-                 onnx_part(o, i, "queries"));
+    const char *turned = onnx_transpose(o, q, (const int64_t[]){0, 1, 3, 2}, 4,
+                                        onnx_part(o, i, "queries"));
     const char *products =
         onnx_op(o, "MatMul", turned, k, onnx_part(o, i, "products"));
     const char *scaled =
@@ -382,9 +367,8 @@ static const char *attention_weights(Onnx *o, int i, const char *q,
 
     const char *weights = put_int(o, "Softmax", scaled, NULL, "axis", 3,
                                   onnx_part(o, i, "weights"));
-    return put_ints(o, "Transpose", weights, "perm",
-                    (const int64_t[]){0, 1, 3, 2}, 4,
-                    onnx_part(o, i, "weights_turned"));
+    return onnx_transpose(o, weights, (const int64_t[]){0, 1, 3, 2}, 4,
+                          onnx_part(o, i, "weights_turned"));
 }
 
 /* x (N,3E,...) as (N, 3 heads, D, L); q, k and v have `heads` channels each. */

@@ -37,17 +37,6 @@ static int attributes(const Onnx *o, int i, int64_t batch, int64_t list[AXES])
     return 2 + rank;
 }
 
-/* Transposes x by `axes` axes; returns `out`. */
-static const char *transposed(Onnx *o, const char *x, const int64_t *perm,
-                              int axes, const char *out)
-{
-    const char *in[] = {x};
-    const size_t mark = onnx_begin(o, "Transpose", in, 1, out);
-    onnx_attr_ints(o, "perm", perm, axes);
-    onnx_end(o, mark);
-    return out;
-}
-
 /* Moves the channels of a value behind its spatial axes; `swap`: and then
  * before the last of them. */
 static const char *channels_last(Onnx *o, const char *x, int rank, bool swap,
@@ -57,7 +46,7 @@ static const char *channels_last(Onnx *o, const char *x, int rank, bool swap,
     for (int k = 0; k < rank; k++) perm[1 + k] = 2 + k;
     perm[1 + rank] = 1;
     if (swap) perm[1 + rank] = 1 + rank, perm[rank] = 1;
-    return transposed(o, x, perm, 2 + rank, out);
+    return onnx_transpose(o, x, perm, 2 + rank, out);
 }
 
 /* The inverse, without `swap`. */
@@ -66,7 +55,7 @@ static const char *channels_first(Onnx *o, const char *x, int rank,
 {
     int64_t perm[AXES] = {0, 1 + rank};
     for (int k = 0; k < rank; k++) perm[2 + k] = 1 + k;
-    return transposed(o, x, perm, 2 + rank, out);
+    return onnx_transpose(o, x, perm, 2 + rank, out);
 }
 
 bool onnx_reshape(Onnx *o, int i, const char *out)
@@ -100,7 +89,7 @@ bool onnx_permute(Onnx *o, int i, const char *out)
     int64_t perm[AXES];
     const int axes = attributes(o, i, 0, perm);
     for (int k = 1; k < axes; k++) perm[k] = axis_of(rank, (int)perm[k]);
-    transposed(o, onnx_operand(o, i, 0, rank), perm, axes, out);
+    onnx_transpose(o, onnx_operand(o, i, 0, rank), perm, axes, out);
     return true;
 }
 
