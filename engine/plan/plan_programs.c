@@ -38,6 +38,16 @@ static bool may_join(Plan *p, int i)
            q->norm < 0 && i != p->spec.loss && grads_are_whole(p, i);
 }
 
+/* Inserts the operand v into a program; returns its number, -1: no room. */
+static int insert_operand(PlanProgram *to, int v)
+{
+    for (int k = 0; k < to->code.operands; k++)
+        if (to->operand[k] == v) return k;
+    if (to->code.operands == MAX_IN) return -1;
+    to->operand[to->code.operands] = v;
+    return to->code.operands++;
+}
+
 /* Writes the program of node i to *out: the one that it has, or one of its
  * operator alone. */
 static void program_of(Plan *p, int i, PlanProgram *out)
@@ -51,23 +61,9 @@ static void program_of(Plan *p, int i, PlanProgram *out)
         .code = {.steps = 1, .step = {{&p->node[i].attr, {-1, -1}}}},
         .node = {i}};
     if (node_of(p, i)->attr.op == OP_constant) return;
-    for (int k = 0; k < count; k++) {
-        const int v = operand_of(p, i, k);
-        int at = 0;
-        while (at < out->code.operands && out->operand[at] != v) at++;
-        if (at == out->code.operands) out->operand[out->code.operands++] = v;
-        out->code.step[0].x[k] = (int8_t)at;
-    }
-}
-
-/* Inserts the operand v into a program; returns its number, -1: no room. */
-static int insert_operand(PlanProgram *to, int v)
-{
-    for (int k = 0; k < to->code.operands; k++)
-        if (to->operand[k] == v) return k;
-    if (to->code.operands == MAX_IN) return -1;
-    to->operand[to->code.operands] = v;
-    return to->code.operands++;
+    for (int k = 0; k < count; k++)
+        out->code.step[0].x[k] =
+            (int8_t)insert_operand(out, operand_of(p, i, k));
 }
 
 /* Two programs that become one: steps of from[s] so far, and the numbers that
