@@ -68,8 +68,7 @@ static void set_registers(const Call *c, const Program *p, int64_t from,
     const bool back = c->dy != NULL;
     for (int k = 0; k < p->operands; k++) {
         const Tensor *x = c->x[k];
-        r->at[REG_X + k] = r->own[REG_X + k];
-        if (!x || (back && !(p->reads >> k & 1))) continue;
+        if (back && !(p->reads >> k & 1)) continue;
         if (dims_equal(x->dim, c->y->dim))
             r->at[REG_X + k] = floats(x, from);
         else
