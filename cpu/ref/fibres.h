@@ -15,18 +15,12 @@ typedef struct Fibres {
     int64_t step; /* memory elements between neighbours; 0: they vary    */
 } Fibres;
 
-static inline int32_t fibre_extent(int32_t own, int32_t all)
-{
-    return own == all ? 1 : all;
-}
-
 static inline Fibres fibres_of(const Attr *a, Dims s)
 {
     const Dims own = op_reduced_dims(a, s);
     Fibres f = {.all = s,
                 .own = own,
-                .each = {1, fibre_extent(own.d, s.d), fibre_extent(own.h, s.h),
-                         fibre_extent(own.w, s.w), fibre_extent(own.c, s.c)},
+                .each = dims_repeats(own, s),
                 .count = numel(own),
                 .length = numel(s) / numel(own),
                 .step = 1};

@@ -4,6 +4,7 @@
  * by a block, 256 at a time; the largest and the number of its equals do not
  * depend on the order. Backward: each thread makes one element of dx. Bound by
  * bandwidth: 4 bytes an element forward, 8 backward. 2 KB of shared memory. */
+#include "cuda/lib/kernel.cuh"
 #include "cuda/ops/repeats.cuh"
 
 namespace {
@@ -108,7 +109,7 @@ extern "C" Space cuda_amax_space(const Call *c)
 extern "C" bool cuda_amax_fwd(const Call *c)
 {
     const Dims all = c->x[0]->dim, own = op_reduced_dims(c->attr, all);
-    const Dims more = repeats_of(own, all);
+    const Dims more = dims_repeats(own, all);
     Amax p = {};
     p.x = values(c->x[0]), p.step = steps_of(all);
     p.own = grid_of(own), p.own_c = divisor(own.c);

@@ -5,6 +5,7 @@
  * first of the largest does not depend on the order of threads. 4 bytes an
  * element; 2 KB of shared memory. */
 #include "cuda/ops/fibres.cuh"
+#include "cuda/ops/repeats.cuh"
 
 namespace {
 

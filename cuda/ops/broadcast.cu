@@ -212,7 +212,7 @@ __global__ void broadcast_bwd_parts_kernel(const F f, const Pair p,
 Repeat repeat_of(const Call *c, int operand)
 {
     Dims own = c->x[operand]->dim, all = c->y->dim;
-    Dims more = repeats_of(own, all);
+    Dims more = dims_repeats(own, all);
     Repeat r = {};
     r.own = grid_of(own), r.own_c = divisor(own.c);
     r.again = grid_of(more), r.again_c = divisor(more.c);

@@ -2,7 +2,7 @@
  * cpu/ref/fibres.h. */
 #ifndef SEG_CUDA_OPS_FIBRES_H
 #define SEG_CUDA_OPS_FIBRES_H
-#include "cuda/ops/repeats.cuh"
+#include "cuda/lib/kernel.cuh"
 
 struct Fibres {
     Steps step;  // of the tensor; 0 along axes of extent 1
@@ -13,7 +13,7 @@ struct Fibres {
 
 static inline Fibres fibres_of(const Attr *a, Dims s)
 {
-    const Dims own = op_reduced_dims(a, s), each = repeats_of(own, s);
+    const Dims own = op_reduced_dims(a, s), each = dims_repeats(own, s);
     Fibres f = {steps_of(s), grid_of(each), steps_of(s),
                 (uint32_t)(numel(s) / numel(own))};
     if (own.d == 1) f.start.d = 0;

@@ -87,12 +87,6 @@ static inline MatmulProduct matmul_of(Matrices a, Matrices b, Matrices c,
     return p;
 }
 
-/* The repeats along an axis with `own` matrices of c, of `all`. */
-static inline int32_t matmul_repeats(int32_t own, int32_t all)
-{
-    return own == all ? 1 : all;
-}
-
 /* The product that makes y (which = 0), dx[0] (1) or dx[1] (2). */
 static inline MatmulProduct matmul_product(const Call *call, int which)
 {
@@ -113,10 +107,7 @@ static inline MatmulProduct matmul_product(const Call *call, int which)
     if (turned)
         p = matmul_of(matrices_transposed(p.b), matrices_transposed(p.a),
                       matrices_transposed(p.c), p.cols, p.rows, p.inner);
-    p.own = p.again = own;
-    p.again.n = matmul_repeats(own.n, all.n);
-    p.again.d = matmul_repeats(own.d, all.d);
-    p.again.h = matmul_repeats(own.h, all.h);
+    p.own = own, p.again = dims_repeats(own, all);
     return p;
 }
 #endif

@@ -71,6 +71,18 @@ static inline bool dims_equal(Dims a, Dims b)
     return a.n == b.n && a.d == b.d && a.h == b.h && a.w == b.w && a.c == b.c;
 }
 
+/* How often a tensor of extents `own`, equal to `all` or 1, is repeated along
+ * each axis where it is broadcast to `all`. */
+static inline Dims dims_repeats(Dims own, Dims all)
+{
+    if (own.n == all.n) all.n = 1;
+    if (own.d == all.d) all.d = 1;
+    if (own.h == all.h) all.h = 1;
+    if (own.w == all.w) all.w = 1;
+    if (own.c == all.c) all.c = 1;
+    return all;
+}
+
 /* True if every axis that a user of `rank` does not see has extent 1. */
 static inline bool dims_shown(Dims s, int rank)
 {
