@@ -4,9 +4,9 @@
  *
  * A task runs all instructions on a part of its block before the next part:
  * each register is an array of PART elements in the nearest cache, so memory is
- * read and written once whatever the number of operators. An operand of all
- * extents and a gradient are their own registers; an operand that is broadcast
- * is expanded into one.
+ * read and written once, however many operators the program has. The memory of
+ * a gradient, and of an operand with the extents of the result, is the register
+ * itself; an operand that is broadcast is expanded into a register.
  *
  * The gradient of a broadcast operand is a sum, which the plain loops
  * compute. */
@@ -89,8 +89,9 @@ static void set_registers(const Call *c, const Program *p, int64_t from,
     }
 }
 
-/* Is the result of the instruction added to its register? A gradient of an
- * operand is added, too, to what another call has written (Call.fresh). */
+/* Is the result of the instruction added to its register? Instructions add up
+ * the terms of a gradient; the first term is added too where an earlier call
+ * wrote to the gradient of the operand (Call.fresh). */
 static bool adds(const Call *c, const Instruction *i)
 {
     const int k = i->to - REG_DX;

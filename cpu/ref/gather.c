@@ -21,7 +21,7 @@ typedef struct Job {
     double *sums;   // backward: of each thread, width fibres of x
 } Job;
 
-/* An index as a whole number; -1 for NaN and what is none of a fibre's. */
+/* An index rounded to a whole number; -1 for NaN and outside the fibre. */
 static int64_t number_of(real index, int64_t length)
 {
     const double whole = rint((double)index);

@@ -1,11 +1,11 @@
 /* function.c -- one instruction of a program (engine/graph/program.h) on an
  * array: values and gradients of the elementwise operators.
  *
- * Operators whose float arithmetic is exact or correctly rounded, and exp, log
- * and log1p, work on vectors of floats. The other functions are loops in double
- * over the expressions of elementwise.def, rounded once, as in cpu/ref. The
- * result may be the memory of an operand: element i of the operands is loaded
- * before element i of the result is stored. */
+ * Vectors of floats compute exp, log, log1p and every operator that is exact or
+ * correctly rounded in float. The other functions are loops in double over the
+ * expressions of elementwise.def, rounded once, as in cpu/ref. The result may
+ * be the memory of an operand: element i of the operands is loaded before
+ * element i of the result is stored. */
 #include "cpu/lib/floored_mod.h"
 #include "cpu/simd/explog.h"
 #include "engine/graph/program.h"

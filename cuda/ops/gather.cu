@@ -2,9 +2,9 @@
  *
  * Forward: a thread copies one element, 12 bytes. Backward: each element of
  * `index` gets a key, the element of dx that it chooses, and the keys are
- * sorted. Then a group of threads adds for each element of dx the elements of
- * dy whose index has its key, in the order of the sort: no atomics. Fibres of
- * dx over which `index` is broadcast have the same indices, so they are one set
+ * sorted. Then a group of threads sums, for each element of dx, the elements of
+ * dy that the sorted keys assign to it, in that order: no atomics. Fibres of dx
+ * over which `index` is broadcast have the same indices, so they are one set
  * and share keys. */
 #include "cuda/lib/thread_group.cuh"
 #include "cuda/ops/fibres.cuh"
@@ -12,7 +12,7 @@
 
 namespace {
 
-/* An index as a whole number; `length` for NaN and what is none of a fibre's.
+/* An index rounded to a whole number; `length` for NaN and outside the fibre.
  */
 __device__ __forceinline__ uint32_t number_of(float index, uint32_t length)
 {

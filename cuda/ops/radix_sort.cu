@@ -4,7 +4,7 @@
  * one block makes the offsets of all digits and blocks from the counts; each
  * block moves its pairs to their places. Within a block a thread has EACH_OWN
  * neighbouring pairs and a counter of each digit, so that pairs with equal
- * digits keep their order whatever the order of threads and blocks.
+ * digits keep their order however threads and blocks are scheduled.
  *
  * 20 bytes a pair and pass. 17 KB of shared memory. */
 #include "cuda/ops/radix_sort.cuh"

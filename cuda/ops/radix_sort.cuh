@@ -5,10 +5,10 @@
 #include "cuda/lib/kernel.cuh"
 
 struct RadixSort {
-    uint32_t *keys, *items; // of `count` pairs: what is sorted, in place
-    uint32_t *other_keys, *other_items;
-    uint32_t *offsets; // of each digit and block
-    int64_t count;     // at most MOST_POSITIONS
+    uint32_t *keys, *items;             // `count` pairs, before and after
+    uint32_t *other_keys, *other_items; // scratch memory of the same size
+    uint32_t *offsets;                  // of each digit and block
+    int64_t count;                      // at most MOST_POSITIONS
 };
 
 /* Bytes of scratch memory for `count` pairs; and its parts. */

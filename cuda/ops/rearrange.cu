@@ -25,8 +25,8 @@ struct Move {
     bool fresh;
 };
 
-/* Memory elements from the start of the sample to what channel c at place q
- * reads first. */
+/* Memory elements from the start of the sample to the first element that is
+ * read for channel c at place q. */
 __device__ __forceinline__ int64_t source(const Move &p, const Place &q, int c)
 {
     return q.n * p.r.sample + source_at(&p.r.axis[0], q.d) +
@@ -101,8 +101,8 @@ template <Dtype D> void start(const Call *c, const Move &p, int v)
                gpu_stream(c->dev), p);
 }
 
-/* A permute whose channels come from another axis, and whose axis `own` shows
- * the channels of `from`. */
+/* A permute that moves another axis of `from` to the channels, and the channels
+ * of `from` to axis `own`. */
 bool turn(const Call *c, const Rearrange &r, const Tensor *from,
           const Tensor *to, int own, bool fresh)
 {

@@ -75,7 +75,7 @@ static bool add_source(DatasetBuilder *b, const Dataset *ds, int number,
     if (!of) return false;
 
     *of = (ClassNumbers){ds, number, field, -1};
-    // class numbers whose file does not decide their grid
+    // another field decides the grid of the class numbers
     if (own->place == PLACE_FIRST || ds->store->options.resample_mask)
         for (int i = ds->fields - 1; i >= 0; i--)
             if (i != field && field_on_grid(ds->field[i].kind)) of->grid = i;
